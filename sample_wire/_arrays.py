@@ -1,0 +1,232 @@
+"""Array-likes to wire arrays, by value; and the one guard of what may be read from memory.
+
+A wire array is a C-contiguous, native little-endian numpy array of the declared dtype.  The
+caller's array is used as it is where it is one already; anything else is copied once.  A
+value that the dtype cannot hold exactly is refused, never changed.
+
+safetensors 0.8.0's numpy writer takes the address of an array and reads from there as if it
+were contiguous, so views give wrong or foreign bytes; test_array_views holds the cases.
+"""
+
+from __future__ import annotations
+
+import array
+from collections.abc import Sequence
+from typing import Any, Final, cast
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+_encode_msgpack: Final = msgspec.msgpack.Encoder().encode
+_MSGPACK_FLOAT64: Final = 0xCB
+_MSGPACK_FIRST_NON_FIXINT: Final = 0x80
+_UINT8: Final = np.dtype(np.uint8)
+_FLOAT64: Final = np.dtype(np.float64)
+# Below this every integer is a float64 of its own.
+_EXACT_IN_FLOAT64: Final = 2**53
+
+
+class ValueRefusedError(ValueError):
+    """A value that the wire dtype cannot carry; `rule` is a sentence without a subject."""
+
+    def __init__(self, rule: str, *, expected: str | None = None, got: str | None = None) -> None:
+        super().__init__(rule)
+        self.rule = rule
+        self.expected = expected
+        self.got = got
+
+
+def wire_array(value: object, dtype: np.dtype[Any], *, strict: bool) -> Array:
+    """The value as a C-contiguous native array of dtype, equal to it element by element.
+
+    Args:
+        value: any array-like.  With strict, an array of this dtype in either byte order.
+
+    Returns:
+        The value itself where it is such an array already, else one copy.
+
+    Raises:
+        ValueRefusedError: an element would change, or there is no such array.
+    """
+    if type(value) is np.ndarray and value.dtype == dtype:
+        return native_contiguous(value)
+    if isinstance(value, (list, tuple)) and not strict:
+        return _from_sequence(value, dtype)
+    found = _as_array(value)
+    if found.dtype.newbyteorder("=") == dtype:
+        return native_contiguous(found)
+    if strict:
+        raise ValueRefusedError(
+            f"takes {dtype} arrays only, not {_describe(value, found)}",
+            expected=str(dtype),
+            got=_describe(value, found),
+        )
+    return _exact_cast(found, dtype)
+
+
+def native_contiguous(value: Array) -> Array:
+    """The array itself if it is native and C-contiguous, else a copy that is; by value."""
+    if value.flags.c_contiguous and value.dtype.isnative:
+        return value
+    return np.array(value, dtype=value.dtype.newbyteorder("="), order="C", copy=True)
+
+
+def bytes_of(value: Array) -> memoryview:
+    """A read-only view of format 'B' of a C-contiguous array's memory; no copy."""
+    if value.size == 0:
+        return memoryview(b"")
+    return value.reshape(-1).view(np.uint8).data.toreadonly()
+
+
+def _as_array(value: object) -> Array:
+    if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
+        raise ValueRefusedError("holds masked elements, which have no value")
+    try:
+        found = np.asarray(value)
+    except (ValueError, TypeError, OverflowError):
+        raise ValueRefusedError(f"is no array: {type(value).__name__}") from None
+    if found.dtype.kind not in "biuf" or (found.ndim == 0 and not isinstance(value, np.ndarray)):
+        raise ValueRefusedError(
+            f"is no numeric array: {_describe(value, found)}", got=_describe(value, found)
+        )
+    return found
+
+
+def _describe(value: object, found: Array) -> str:
+    if isinstance(value, np.ndarray):
+        return f"{found.dtype} array"
+    return type(value).__name__
+
+
+def _from_sequence(value: Sequence[object], dtype: np.dtype[Any]) -> Array:
+    """A list or tuple, nested or not.  The flat fast paths refuse what they cannot prove."""
+    fast = _fast_flat(value, dtype)
+    if fast is not None:
+        return fast
+    found = _as_array(value)
+    if found.size == 0:
+        return np.empty(found.shape, dtype)
+    if found.dtype.kind == "f" and (np.abs(found) >= _EXACT_IN_FLOAT64).any():
+        # A large integer between floats has been rounded by now: go element by element.
+        return _slow_cast(value, found.shape, dtype)
+    return _exact_cast(found, dtype)
+
+
+def _fast_flat(value: Sequence[object], dtype: np.dtype[Any]) -> Array | None:
+    """Flat lists of floats, small non-negative ints, or ints; None where it is anything else.
+
+    msgspec packs a list of Python numbers four to eight times faster than numpy reads it, and
+    its tag bytes tell the type of each element, which numpy does not.
+    """
+    if dtype == _FLOAT64:
+        return _packed_floats(value)
+    if dtype == _UINT8:
+        return _packed_small_ints(value)
+    if dtype.kind == "i":
+        try:
+            integers = array.array("q", cast(Sequence[int], value))
+            return _exact_cast(np.frombuffer(integers, np.int64), dtype)
+        except (TypeError, OverflowError):
+            return None
+    return None
+
+
+def _packed(value: Sequence[object], body_bytes: int) -> npt.NDArray[np.uint8] | None:
+    try:
+        packed = _encode_msgpack(value)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return None
+    head_bytes = 1 if len(value) < 16 else 3 if len(value) < 2**16 else 5
+    if len(packed) != head_bytes + body_bytes:
+        return None
+    return np.frombuffer(packed, np.uint8, offset=head_bytes)
+
+
+def _packed_floats(value: Sequence[object]) -> Array | None:
+    body = _packed(value, 9 * len(value))
+    if body is None:
+        return None
+    items = body.reshape(-1, 9)
+    # The first item starts with a tag; if that says float64 the next starts 9 bytes on.
+    if not (items[:, 0] == _MSGPACK_FLOAT64).all():
+        return None
+    return np.frombuffer(items[:, 1:].tobytes(), ">f8").astype(np.float64)
+
+
+def _packed_small_ints(value: Sequence[object]) -> Array | None:
+    body = _packed(value, len(value))
+    if body is None or (body >= _MSGPACK_FIRST_NON_FIXINT).any():
+        return None
+    return body
+
+
+def _exact_cast(found: Array, dtype: np.dtype[Any]) -> Array:
+    """One copy of another dtype, refused where an element would not come back equal."""
+    bad = _inexact(found, dtype)
+    if bad is not None and bad.any():
+        at = tuple(int(axis[0]) for axis in np.nonzero(bad))
+        raise _inexact_error(found[at].item(), at, dtype)
+    return found.astype(dtype, order="C")
+
+
+def _inexact(found: Array, dtype: np.dtype[Any]) -> npt.NDArray[np.bool_] | None:
+    """Which elements the dtype cannot hold exactly; None where it holds every value."""
+    if dtype.kind == "f":
+        return _inexact_as_float(found, dtype)
+    if np.can_cast(found.dtype, dtype, "safe"):
+        return None
+    low, high = (0, 1) if dtype.kind == "b" else _int_range(dtype)
+    if found.dtype.kind == "f":
+        fits = (found >= low) & (found < float(high) + 1) & (np.trunc(found) == found)
+        return np.asarray(~fits)
+    own_low, own_high = _int_range(found.dtype)
+    too_low = found < low if own_low < low else np.zeros(found.shape, np.bool_)
+    too_high = found > high if own_high > high else np.zeros(found.shape, np.bool_)
+    return np.asarray(too_low | too_high)
+
+
+def _inexact_as_float(found: Array, dtype: np.dtype[Any]) -> npt.NDArray[np.bool_] | None:
+    if found.dtype.kind == "b":
+        return None
+    with np.errstate(all="ignore"):
+        cast = found.astype(dtype)
+        changed = np.asarray(cast.astype(found.dtype) != found)
+    if found.dtype.kind == "f":
+        return np.asarray(changed & ~np.isnan(found))
+    # float(max) rounds up to 2**63 or 2**64: no integer of the dtype lies there, but one
+    # that was rounded up to it may wrap or saturate on the way back, by processor.
+    return np.asarray(changed | (cast >= float(_int_range(found.dtype)[1])))
+
+
+def _int_range(dtype: np.dtype[Any]) -> tuple[int, int]:
+    info = np.iinfo(dtype)
+    return int(info.min), int(info.max)
+
+
+def _slow_cast(value: Sequence[object], shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Element by element through Python numbers, whose comparisons are exact."""
+    flat = np.array(value, dtype=object).ravel()
+    out = np.empty(flat.size, dtype)
+    for index, element in enumerate(flat):
+        number = element.item() if isinstance(element, np.generic) else element
+        try:
+            out[index] = number
+            same = out[index].item() == number or number != number
+        except (OverflowError, ValueError):
+            same = False
+        if not same:
+            at = tuple(int(axis) for axis in np.unravel_index(index, shape))
+            raise _inexact_error(number, at, dtype)
+    return out.reshape(shape)
+
+
+def _inexact_error(number: object, at: tuple[int, ...], dtype: np.dtype[Any]) -> ValueRefusedError:
+    position = at[0] if len(at) == 1 else at
+    return ValueRefusedError(
+        f"holds {number!r} at position {position}, which {dtype} cannot carry unchanged",
+        expected=str(dtype),
+        got=repr(number),
+    )

@@ -1,0 +1,90 @@
+"""Strict JSON checks that a fast parser does not make: nesting depth and repeated keys.
+
+msgspec parses quickly and strictly, but it keeps the last of two equal keys and recurses.
+So depth is measured before parsing, from the bytes alone, and repeated keys are found
+afterwards: cheaply where the text is what our own writer writes, else by `strict_loads`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Final, NoReturn
+
+import msgspec
+import numpy as np
+
+encode_json = msgspec.json.Encoder().encode
+MAX_JSON_DEPTH: Final = 128
+# Longer than any 64-bit integer; refused before int() sees it, since that is quadratic.
+_MAX_DIGITS: Final = 4300
+_STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_COUNT_BY_NUMPY_BYTES: Final = 4096
+
+_STEP: Final = np.zeros(256, np.int8)
+_STEP[list(b"[{")] = 1
+_STEP[list(b"]}")] = -1
+
+
+class StrictJsonError(ValueError):
+    """JSON text that breaks a rule; the message is fit to show, it holds no content."""
+
+
+def count_byte(text: bytes, byte: int) -> int:
+    """How often one byte value occurs; vectorized where the text is long."""
+    if len(text) < _COUNT_BY_NUMPY_BYTES:
+        return text.count(byte)
+    return int(np.count_nonzero(np.frombuffer(text, np.uint8) == byte))
+
+
+def exceeds_depth(text: bytes, max_depth: int) -> bool:
+    """Whether arrays and objects nest deeper than max_depth; linear, never recursive."""
+    opened = count_byte(text, ord("[")) + count_byte(text, ord("{"))
+    if opened <= max_depth:
+        return False
+    outside_strings = np.frombuffer(_STRING.sub(b"", text), np.uint8)
+    depth = np.cumsum(_STEP[outside_strings], dtype=np.int64)
+    return bool(depth.max(initial=0) > max_depth)
+
+
+def strict_loads(text: bytes, max_depth: int) -> object:
+    """The value of a JSON text, with every leniency of the standard parser turned off.
+
+    Raises:
+        StrictJsonError: not UTF-8, not JSON, deeper than max_depth, a repeated key, NaN or
+            Infinity, a number of thousands of digits, or a lone surrogate.
+    """
+    if exceeds_depth(text, max_depth):
+        raise StrictJsonError(f"nests deeper than {max_depth}")
+    try:
+        value = json.loads(
+            text.decode("utf-8"),
+            object_pairs_hook=_unique,
+            parse_constant=_refuse_constant,
+            parse_int=_parse_int,
+        )
+        encode_json(value)  # a lone surrogate can be parsed, but not written again
+    except StrictJsonError:
+        raise
+    except UnicodeError:
+        raise StrictJsonError("is not UTF-8 text, or holds a lone surrogate") from None
+    except ValueError:
+        raise StrictJsonError("is not JSON") from None
+    return value
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    unique = dict(pairs)
+    if len(unique) != len(pairs):
+        raise StrictJsonError("repeats a key in one object")
+    return unique
+
+
+def _refuse_constant(_name: str) -> NoReturn:
+    raise StrictJsonError("holds NaN or Infinity, which are not JSON")
+
+
+def _parse_int(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
+        raise StrictJsonError("holds a number of thousands of digits")
+    return int(digits)

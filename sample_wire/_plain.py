@@ -1,0 +1,93 @@
+"""Free-form values to plain JSON values, or a refusal that names the place.
+
+msgspec alone writes NaN as null, number keys as text, bytes as base64, and sets, dates and
+Structs without a word.  So whatever is typed Any is walked first: only what comes back equal
+from standard JSON passes.  Tuples become lists and numpy scalars Python scalars; a value that
+needs neither is returned as it is, not copied.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+
+_ATOMS: Final = frozenset({str, int, bool, type(None)})
+_NUMBERS: Final = frozenset({int, float, bool, type(None), str})
+
+
+class NotPlainError(ValueError):
+    """A value that standard JSON does not carry; `path` names its place under the field."""
+
+    def __init__(self, rule: str) -> None:
+        super().__init__(rule)
+        self.rule = rule
+        self.path = ""
+
+    def under(self, step: str) -> NotPlainError:
+        """This error, its path lengthened at the front; made while the walk unwinds."""
+        self.path = step + self.path
+        return self
+
+
+def plain(value: Any, depth: int) -> Any:
+    """The value with tuples as lists and numpy scalars as Python scalars.
+
+    Args:
+        value: any object.
+        depth: how many levels of arrays and objects may still be opened.
+
+    Raises:
+        NotPlainError: a non-finite float, a key that is no text, an object of another type, or
+            too many levels (which is also how a cycle ends).
+    """
+    kind = type(value)
+    if kind in _ATOMS:
+        return value
+    if kind is float:
+        if not math.isfinite(value):
+            raise NotPlainError(f"is {value!r}, which JSON cannot say")
+        return value
+    if kind in (dict, list, tuple):
+        if depth == 0:
+            raise NotPlainError("nests too deep, or contains itself")
+        return _plain_dict(value, depth - 1) if kind is dict else _plain_list(value, depth - 1)
+    if isinstance(value, np.generic):
+        item = value.item()
+        if type(item) in _ATOMS or type(item) is float:
+            return plain(item, depth)
+    raise NotPlainError(f"is of type {kind.__name__}, which JSON does not have")
+
+
+def _plain_dict(value: dict[Any, Any], depth: int) -> dict[str, Any]:
+    changed: dict[str, Any] = {}
+    for key, item in value.items():
+        if type(key) is not str and type(key) is not np.str_:
+            raise NotPlainError(f"has a key of type {type(key).__name__}, keys are text")
+        try:
+            new = plain(item, depth)
+        except NotPlainError as error:
+            raise error.under(f".{key}") from None
+        if new is not item or type(key) is not str:
+            changed[key] = new
+    if not changed:
+        return value
+    return {str(key): changed.get(key, item) for key, item in value.items()}
+
+
+def _plain_list(value: list[Any] | tuple[Any, ...], depth: int) -> list[Any]:
+    kinds = {*map(type, value)}  # at C speed: a list of 100,000 token ids ends here
+    if kinds <= _NUMBERS and (float not in kinds or _all_finite(value)):
+        return value if isinstance(value, list) else list(value)
+    items = []
+    for index, item in enumerate(value):
+        try:
+            items.append(plain(item, depth))
+        except NotPlainError as error:
+            raise error.under(f"[{index}]") from None
+    return items
+
+
+def _all_finite(value: list[Any] | tuple[Any, ...]) -> bool:
+    return all(math.isfinite(item) for item in value if type(item) is float)

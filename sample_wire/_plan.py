@@ -1,0 +1,103 @@
+"""A schema and field set made ready for the codec: which tensors and JSON a sample has.
+
+Compiled once and kept on the schema.  The codec's loops read plans and know no field names.
+"""
+
+from __future__ import annotations
+
+import operator
+import typing
+from collections.abc import Callable
+from typing import Any
+
+from ._meta import Documents, JsonField
+from ._tensors import array_field
+from .overlay import Overlay
+from .schema import Axis, Computed, Json, Schema
+
+
+class Plan:
+    """Everything the codec needs of a schema in one field set.
+
+    Attributes:
+        sample_type: the class.
+        arrays: the array fields, in order of declaration.
+        json_fields: the JSON fields, in order of declaration.
+        json_names: their names.
+        array_values, json_values: read those fields of a sample, as tuples.
+        json_axes: position in json_fields and axis of each one that sets an axis.
+        names: every computed field of the field set.
+        null_names: array fields that a payload may list as null.
+        listed: array fields that the class wants as lists.
+        updates: names of JSON fields that update the template's mapping.
+        keeps: names of JSON fields whose null keeps the template's value.
+        documents, overlay: the JSON of all samples; the way onto a template.
+    """
+
+    __slots__ = (
+        "array_values",
+        "arrays",
+        "documents",
+        "json_axes",
+        "json_fields",
+        "json_names",
+        "json_values",
+        "keeps",
+        "listed",
+        "names",
+        "null_names",
+        "overlay",
+        "sample_type",
+        "updates",
+    )
+
+    def __init__(self, schema: Schema, field_set: int) -> None:
+        computed = schema.computed(field_set)
+        owners = {field.name: typing.cast(Computed, field.owner) for field in computed}
+        self.sample_type = schema.sample_type
+        self.arrays = tuple(
+            array_field(field)
+            for field in computed
+            if not isinstance(field.owner.codec, Json)  # type: ignore[union-attr]  # computed() gives Computed owners only
+        )
+        self.json_fields = tuple(
+            JsonField(field) for field in computed if isinstance(owners[field.name].codec, Json)
+        )
+        self.json_names = tuple(field.name for field in self.json_fields)
+        self.array_values = _tuple_getter([field.name for field in self.arrays])
+        self.json_values = _tuple_getter(list(self.json_names))
+        self.json_axes: tuple[tuple[int, Axis], ...] = tuple(
+            (position, field.sets)
+            for position, field in enumerate(self.json_fields)
+            if field.sets is not None
+        )
+        self.names = frozenset(owners)
+        self.null_names = frozenset(
+            field.name for field in self.arrays if field.nullable or field.null_is_empty
+        )
+        self.listed = tuple(field for field in self.arrays if field.is_list)
+        self.updates = tuple(n for n, owner in owners.items() if owner.overlay == "update")
+        self.keeps = tuple(n for n, owner in owners.items() if owner.null == "template")
+        self.documents = Documents(self.json_fields)
+        self.overlay = Overlay(schema, computed)
+
+
+def plan_of(schema: Schema, field_set: int) -> Plan:
+    """The plan of a schema and field set, compiled at first use.
+
+    Raises:
+        ValueError: the schema has no such field set.
+    """
+    plan: Plan | None = schema.plans.get(field_set)
+    if plan is None:
+        if field_set not in schema.field_sets:
+            raise ValueError(f"field_set must be one of {[*schema.field_sets]}, not {field_set!r}")
+        plan = schema.plans[field_set] = Plan(schema, field_set)
+    return plan
+
+
+def _tuple_getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """Reads attributes of an object as a tuple; at C speed where there are several."""
+    if len(names) > 1:
+        return typing.cast(Callable[[Any], tuple[Any, ...]], operator.attrgetter(*names))
+    return lambda item: tuple(getattr(item, name) for name in names)

@@ -1,0 +1,210 @@
+"""encode_samples and decode_samples: the one place that knows both sides of the wire.
+
+Encoding refuses what would not come back equal and sends only bytes of the caller's values.
+Decoding gives a reply or a DecodeError for any bytes, repairs nothing, and never touches the
+caller's template.  Both loop over a Plan; no field is named here.
+
+Shape letters: N samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar, cast
+
+from ._arrays import ValueRefusedError
+from ._container import MAX_HEADER_BYTES, TensorToWrite, build_container
+from ._dtypes import BY_WIRE_NAME
+from ._json import MAX_JSON_DEPTH
+from ._meta import META_TENSOR, write_document
+from ._plan import Plan, plan_of
+from .errors import EncodeError
+from .overlay import independent, updated
+from .payload import Payload
+from .reader import MAX_SAMPLES, PayloadReader
+from .rows import Axes, RowRuleError, check_rows
+from .sample import Sample
+from .schema import Rows, Schema, schema_of
+
+_UINT8: Final = BY_WIRE_NAME["U8"]
+SampleT = TypeVar("SampleT")
+
+
+@dataclass(frozen=True, slots=True)
+class SamplesReply(Generic[SampleT]):
+    """What decode_samples returns.
+
+    Attributes:
+        samples: N samples of the template's type.
+        session_metadata: the session's JSON object; its own, not shared.
+        empty_reason: why there are no samples, or None.
+    """
+
+    samples: list[SampleT]
+    session_metadata: dict[str, Any]
+    empty_reason: str | None
+
+
+def encode_samples(
+    samples: Sequence[object],
+    session_metadata: dict[str, Any] | None = None,
+    *,
+    empty_reason: str | None = None,
+    field_set: int = 1,
+    schema: Schema | None = None,
+) -> Payload:
+    """One payload with these samples.
+
+    Args:
+        samples: N >= 0 instances of the schema's class.
+        session_metadata: a JSON object about the session, or None for an empty one.
+        empty_reason: text that says why there are no samples, or None.
+        field_set: 1, or 2 to carry reward as well.
+        schema: None takes the schema that the samples' class declares on itself.
+
+    Returns:
+        The unjoined payload.  It aliases the samples' arrays wherever those are C-contiguous
+        native arrays of the wire dtype: change none of them before it is sent.
+
+    Raises:
+        EncodeError: a value would not come back equal, or a row rule is broken; names the
+            sample, the field, and for a number its position.
+        TypeError: a sample is not of the schema's class.
+
+    Cost: no copy of an array that is in wire form; one of every other.
+
+    Source: SPEC section 7.
+    """
+    schema = schema or (schema_of(type(samples[0])) if samples else Sample.__sample_schema__)
+    plan = plan_of(schema, field_set)
+    tensors: list[TensorToWrite] = []
+    documents: list[bytes] = []
+    for index, sample in enumerate(samples):
+        if not isinstance(sample, plan.sample_type):
+            raise TypeError(
+                f"sample {index} is a {type(sample).__name__}, not a {plan.sample_type.__name__}"
+            )
+        documents.append(_encode_sample(plan, index, sample, tensors))
+    text = memoryview(write_document(documents, session_metadata, empty_reason))
+    size = text.nbytes
+    tensors.append((_UINT8.order, META_TENSOR, _UINT8.name, (size,), (text,), size))
+    return build_container(tensors)
+
+
+def _encode_sample(plan: Plan, index: int, sample: object, tensors: list[TensorToWrite]) -> bytes:
+    """Adds the sample's tensors to the list; returns its JSON object."""
+    axes: Axes = {}
+    shapes: list[tuple[str, Rows, Sequence[int]]] = []
+    nulls: list[str] = []
+    for field, value in zip(plan.arrays, plan.array_values(sample), strict=True):
+        if value is None:
+            if not field.nullable:
+                raise _encode_error(index, field.name, "is None, which it cannot be")
+            nulls.append(field.name)
+            continue
+        try:
+            shape = field.encode(index, value, tensors)
+        except ValueRefusedError as error:
+            raise _encode_error(index, field.name, error.rule, error.expected, error.got) from None
+        if field.sets is not None:
+            axes[field.sets] = shape[0]
+        if field.rows is not None:
+            shapes.append((field.name, field.rows, shape))
+    text, values = plan.documents.write_sample(plan.json_values(sample), nulls, index)
+    for position, axis in plan.json_axes:
+        axes[axis] = values[position]
+    try:
+        check_rows(axes, shapes)
+    except RowRuleError as error:
+        raise EncodeError(
+            f"sample {index}, {error}",
+            field=error.field,
+            sample_index=index,
+            expected=error.expected,
+            got=error.got,
+        ) from None
+    return text
+
+
+def _encode_error(
+    index: int, name: str, rule: str, expected: str | None = None, got: str | None = None
+) -> EncodeError:
+    return EncodeError(
+        f"sample {index}, field {name} {rule}",
+        field=name,
+        sample_index=index,
+        expected=expected,
+        got=got,
+    )
+
+
+def decode_samples(
+    buffer: object,
+    template: SampleT,
+    *,
+    field_set: int = 1,
+    copy: bool = False,
+    max_samples: int = MAX_SAMPLES,
+    max_depth: int = MAX_JSON_DEPTH,
+    max_header_bytes: int = MAX_HEADER_BYTES,
+    schema: Schema | None = None,
+) -> SamplesReply[SampleT]:
+    """The samples of a payload, each laid over a copy of the template.
+
+    Args:
+        buffer: bytes, bytearray, memoryview, mmap, SharedMemory or Payload.
+        template: the trainer's input sample; never changed.
+        field_set: the field set that the other side was asked for.
+        copy: False gives read-only views of the buffer, which they keep alive.  True gives
+            writable arrays of their own, the way to edit one in place.
+        max_samples: more samples are refused.
+        max_depth: JSON that nests deeper is refused.
+        max_header_bytes: a longer container header is refused.
+        schema: None takes the schema that the template's class declares on itself.
+
+    Returns:
+        Samples of the template's type: computed fields from the payload, mappings such as
+        metadata updated, all other fields from the template with containers of their own
+        (its arrays shared read-only, or copied with copy=True).
+
+    Raises:
+        DecodeError: ContainerError, MetaError, FieldError, VersionError or LimitError; never
+            anything else for any bytes.
+        TemplateError: the template already carries computed state.
+        TypeError: buffer is not bytes-like, or template not of the schema's class.
+
+    Cost: no copy of an array that is aligned in the buffer.
+
+    Source: SPEC sections 8 and 9.
+    """
+    schema = schema or schema_of(type(template))
+    if not isinstance(template, schema.sample_type):
+        raise TypeError(
+            f"the template is a {type(template).__name__}, not a {schema.sample_type.__name__}"
+        )
+    plan = plan_of(schema, field_set)
+    reader = PayloadReader(
+        buffer,
+        plan,
+        max_samples=max_samples,
+        max_depth=max_depth,
+        max_header_bytes=max_header_bytes,
+    )
+    decoded = [reader.values(index, plan.names) for index in range(len(reader.refs))]
+    if decoded:
+        plan.overlay.check_template(template)
+    samples = [_lay_over(plan, template, values, copy) for values in decoded]
+    document = reader.document
+    return SamplesReply(samples, document.session_metadata, document.empty_reason)
+
+
+def _lay_over(plan: Plan, template: SampleT, values: dict[str, Any], copy: bool) -> SampleT:
+    for field in plan.arrays if copy else plan.listed:
+        values[field.name] = field.finish(values[field.name], copy)
+    for name in plan.updates:
+        values[name] = updated(name, getattr(template, name), values[name], copy)
+    for name in plan.keeps:
+        if values[name] is None:
+            values[name] = independent(getattr(template, name), copy)
+    return cast(SampleT, plan.overlay.apply(template, values, copy_arrays=copy))

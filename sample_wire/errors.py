@@ -1,0 +1,90 @@
+"""The whole error tree of the library.
+
+Two families tell whose fault it is: EncodeError is the caller's (a value that would not
+come back equal), DecodeError is the payload's.  Every error carries the same five facts, so
+that a log line or an HTTP answer can be built without parsing the message.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from safetensors import SafetensorError
+
+MAX_TEXT_CHARS: Final = 2000
+
+
+class SampleWireError(Exception):
+    """Base of every error of this library; never raised itself.
+
+    Args:
+        message: one sentence that names the field and the rule.  Cut at MAX_TEXT_CHARS.
+        field: name of the sample field, or None where the fault is not in one field.
+        sample_index: position of the sample in the payload or the argument, or None.
+        expected: what the rule asks for, as text, or None.
+        got: what was found (a type, shape, dtype or count; never payload content), or None.
+
+    Every instance has these five as attributes (message as `str(error)`), and
+    `http_status_hint`: the HTTP status a server should answer with.
+    """
+
+    http_status_hint: int = 500
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        field: str | None = None,
+        sample_index: int | None = None,
+        expected: str | None = None,
+        got: str | None = None,
+    ) -> None:
+        super().__init__(message[:MAX_TEXT_CHARS])
+        self.field = field
+        self.sample_index = sample_index
+        self.expected = expected
+        self.got = got
+
+
+class SchemaError(SampleWireError, TypeError):
+    """A schema declaration breaks a rule; raised when the class is defined."""
+
+
+class EncodeError(SampleWireError, ValueError):
+    """A value of the caller's that the wire cannot carry unchanged."""
+
+    http_status_hint = 422
+
+
+class DecodeError(SampleWireError, ValueError):
+    """A payload that breaks the wire format; the base of all that decode raises for bytes."""
+
+    http_status_hint = 422
+
+
+class ContainerError(DecodeError, SafetensorError):
+    """The bytes are not one whole safetensors container."""
+
+
+class MetaError(DecodeError):
+    """The JSON in `_samples_meta` is not the one document that the format asks for."""
+
+
+class FieldError(DecodeError):
+    """A field of a sample is missing, superfluous, of a wrong type, or of a wrong length."""
+
+
+class VersionError(DecodeError):
+    """The payload is written in a format that this reader does not know."""
+
+
+class LimitError(DecodeError):
+    """The payload exceeds a limit that the reader was given."""
+
+    http_status_hint = 413
+
+
+class TemplateError(SampleWireError, ValueError):
+    """The caller's template sample already carries computed state."""
+
+    http_status_hint = 422

@@ -1,0 +1,188 @@
+"""Decoded fields laid over a copy of the caller's template sample.
+
+The template is never changed.  Of a template field the sample gets its own containers; its
+numpy arrays are shared as read-only views, so that a large one is not copied for every sample.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast
+
+import msgspec
+import numpy as np
+
+from .errors import TemplateError
+from .schema import Computed, Field, SampleBase, Schema
+
+_SHARED: Final = frozenset({str, int, float, bool, bytes, complex, type(None)})
+_Setter = Callable[[Any, str, Any], None]
+
+
+class Overlay:
+    """Makes samples from a template for one schema and field set.
+
+    Args:
+        schema: the class's schema.
+        computed: the fields of the field set; all others are kept from the template.
+    """
+
+    __slots__ = ("_accumulators", "_computed", "_reserved", "_response_rows", "_schema", "_set")
+
+    def __init__(self, schema: Schema, computed: tuple[Field, ...]) -> None:
+        owners = [(field, field.owner) for field in schema.fields]
+        self._schema = schema
+        self._computed = frozenset(field.name for field in computed)
+        self._set = _setter(schema.sample_type)
+        self._accumulators = [
+            (field.name, field.default() if field.default else None)
+            for field, owner in owners
+            if isinstance(owner, Computed) and owner.merge in ("sum", "extend") and not owner.sets
+        ]
+        self._response_rows = [
+            field.name for field, owner in owners if not isinstance(owner, Computed) and owner.rows
+        ]
+        self._reserved = [
+            (field.name, key)
+            for field, owner in owners
+            if isinstance(owner, Computed)
+            for key in owner.response_keys
+        ]
+
+    def check_template(self, template: Any) -> None:
+        """Refuses a template that already carries what the reply is about to bring.
+
+        Raises:
+            TypeError: the template is not an instance of the schema's class.
+            TemplateError: a counter or list that turns add to is not empty, or something is
+                aligned to response tokens of its own.
+
+        Source: SPEC section 8.
+        """
+        for name, default in self._accumulators:
+            value = getattr(template, name)
+            if value != default and not _is_neutral(value):
+                raise TemplateError(
+                    f"template field {name} must be empty: the reply brings its own", field=name
+                )
+        for name in self._response_rows:
+            value = getattr(template, name)
+            if value is not None and len(value):
+                raise TemplateError(
+                    f"template field {name} must be None: it is aligned to a response", field=name
+                )
+        for name, key in self._reserved:
+            if key in (getattr(template, name) or ()):
+                raise TemplateError(
+                    f"template field {name} must not hold {key}: it is aligned to a response",
+                    field=name,
+                )
+
+    def apply(self, template: Any, values: Mapping[str, Any], *, copy_arrays: bool) -> Any:
+        """A new sample: the template's fields, own containers, with the values laid over."""
+        computed, setter = self._computed, self._set
+        if isinstance(template, SampleBase):
+            sample = object.__new__(type(template))
+            kept = {
+                name: value if type(value) in _SHARED else independent(value, copy_arrays)
+                for name, value in vars(template).items()
+                if name not in computed
+            }
+            sample.__dict__.update(kept, **values)
+            return sample
+        sample = copy.copy(template)
+        for field in self._schema.fields:
+            if field.name not in computed:
+                value = independent(getattr(template, field.name), copy_arrays)
+                setter(sample, field.name, value)
+        for name, value in values.items():
+            setter(sample, name, value)
+        return sample
+
+
+def updated(field: str, old: object, new: dict[str, Any], copy_arrays: bool) -> dict[str, Any]:
+    """A copy of the template's mapping with the reply's keys over it; None counts as empty."""
+    if not old:
+        return new
+    if not isinstance(old, dict):
+        raise TemplateError(
+            f"template field {field} must be a dict or None",
+            field=field,
+            expected="dict or None",
+            got=type(old).__name__,
+        )
+    merged = cast(dict[str, Any], independent(old, copy_arrays))
+    merged.update(new)
+    return merged
+
+
+def independent(value: Any, copy_arrays: bool) -> Any:
+    """A value that shares no mutable state with the original.
+
+    Containers are new.  Arrays are read-only views of the original's memory, or with
+    copy_arrays writable copies.  What is neither is deep-copied by its own rules.
+    """
+    try:
+        return _independent(value, copy_arrays)
+    except RecursionError:
+        return copy.deepcopy(value)  # holds itself: only a memo can follow that
+
+
+def _independent(value: Any, copy_arrays: bool) -> Any:
+    kind = type(value)
+    if kind in _SHARED:
+        return value
+    if kind is dict:
+        return {
+            key: item if type(item) in _SHARED else _independent(item, copy_arrays)
+            for key, item in value.items()
+        }
+    if kind is list:
+        return [_independent(item, copy_arrays) for item in value]
+    if kind is np.ndarray and not value.dtype.hasobject:
+        if copy_arrays:
+            return value.copy()
+        shared = value.view()
+        shared.flags.writeable = False
+        return shared
+    return copy.deepcopy(value)
+
+
+def _is_neutral(value: Any) -> bool:
+    """Whether adding to the value is the same as starting anew: None, zero, empty, all zero."""
+    if isinstance(value, msgspec.Struct):
+        return all(_is_neutral(getattr(value, name)) for name in value.__struct_fields__)
+    if dataclasses.is_dataclass(value):
+        return all(_is_neutral(getattr(value, item.name)) for item in dataclasses.fields(value))
+    return value is None or (len(value) == 0 if hasattr(value, "__len__") else value == 0)
+
+
+def _setter(sample_type: type) -> _Setter:
+    if issubclass(sample_type, msgspec.Struct):
+        return msgspec.structs.force_setattr
+    if dataclasses.is_dataclass(sample_type) and sample_type.__dataclass_params__.frozen:  # type: ignore[attr-defined]  # typeshed leaves the parameters out
+        return object.__setattr__
+    return setattr
+
+
+def detach(sample: Any, *names: str) -> None:
+    """Gives a sample its own writable copies of some array fields, in place.
+
+    A decoded array is a view that keeps the whole payload alive; a kept loss mask would keep
+    100 MB.  After detaching every array that is kept, the payload can be freed.
+
+    Args:
+        sample: a decoded sample.
+        names: the fields; a field that is None or a list stays as it is.
+
+    Cost: one copy of each named array.
+    """
+    setter = _setter(type(sample))
+    for name in names:
+        value = getattr(sample, name)
+        if isinstance(value, np.ndarray):
+            setter(sample, name, value.copy())
+        elif isinstance(value, list) and any(isinstance(item, np.ndarray) for item in value):
+            setter(sample, name, [np.array(item) for item in value])

@@ -1,0 +1,143 @@
+"""Payload: one encoded reply as a list of buffers that are not joined.
+
+The buffers alias the caller's arrays: until they are sent, copied or pickled, whoever
+changes such an array changes the payload.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, Protocol, SupportsIndex
+
+import numpy as np
+
+from ._arrays import Array, bytes_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer  # collections.abc.Buffer is of Python 3.12
+
+# Linux takes at most 1024 buffers in one sendmsg (IOV_MAX); other systems take as many or more.
+_MAX_BUFFERS_PER_SEND: Final = 1024
+
+
+class BinaryWriter(Protocol):
+    """Anything with a write method for bytes: a file, a BytesIO, a pipe."""
+
+    def write(self, data: memoryview, /) -> int | None: ...
+
+
+class MessageSocket(Protocol):
+    """The one method of a blocking socket.socket that sending needs."""
+
+    def sendmsg(self, buffers: Iterable[Buffer], /) -> int: ...
+
+
+class Payload:
+    """The bytes of one container, as unjoined read-only buffers.
+
+    Iterate it to send it piece by piece, `bytes()` it, write it to a file or a socket, or
+    pickle it: with protocol 5 and a buffer_callback no byte is copied.
+
+    Args:
+        buffers: C-contiguous buffers in wire order; held, not copied.
+
+    Attributes:
+        nbytes: total size in bytes.
+
+    Source: SPEC section 4.
+    """
+
+    __slots__ = ("_pieces", "nbytes")
+
+    def __init__(self, buffers: Iterable[Buffer]) -> None:
+        self._pieces: Sequence[memoryview | Array] = [as_bytes_view(item) for item in buffers]
+        self.nbytes: int = sum(piece.nbytes for piece in self._pieces)
+
+    @classmethod
+    def of_pieces(cls, pieces: Sequence[memoryview | Array], nbytes: int) -> Payload:
+        """A payload of C-contiguous arrays and byte views, their total size known.
+
+        Views of the arrays are made when the payload is iterated, not here.
+        """
+        payload = cls.__new__(cls)
+        payload._pieces = pieces
+        payload.nbytes = nbytes
+        return payload
+
+    def __iter__(self) -> Iterator[memoryview]:
+        """The buffers in wire order: read-only, one-dimensional, format 'B', no copies."""
+        for piece in self._pieces:
+            yield bytes_of(piece) if isinstance(piece, np.ndarray) else piece.toreadonly()
+
+    def __bytes__(self) -> bytes:
+        """The whole payload as one bytes object.  Cost: one copy; `contiguous` is faster."""
+        return b"".join(self)
+
+    def __repr__(self) -> str:
+        return f"Payload({self.nbytes} bytes in {len(self._pieces)} buffers)"
+
+    def contiguous(self) -> memoryview:
+        """The whole payload as one new writable buffer of format 'B'.
+
+        Cost: one copy, three times faster than joining at 100 MB, since numpy asks for huge
+        pages and copies without the interpreter lock.
+        """
+        whole = np.empty(self.nbytes, np.uint8)
+        position = 0
+        for view in self:
+            np.copyto(whole[position : position + len(view)], np.frombuffer(view, np.uint8))
+            position += len(view)
+        return whole.data
+
+    def write_to(self, file: BinaryWriter) -> int:
+        """Writes every buffer to a binary file, buffered or raw; returns the bytes written."""
+        for view in self:
+            position = 0
+            while position < len(view):
+                written = file.write(view[position:])
+                if written is None:
+                    raise BlockingIOError("the file is in non-blocking mode and takes no more")
+                position += written
+        return self.nbytes
+
+    def send_to(self, sock: MessageSocket) -> int:
+        """Sends every buffer over a blocking socket by sendmsg; returns the bytes sent."""
+        pending = list(self)[::-1]
+        while pending:
+            sent = sock.sendmsg(pending[: -_MAX_BUFFERS_PER_SEND - 1 : -1])
+            while pending and sent >= len(pending[-1]):
+                sent -= len(pending.pop())
+            if sent:
+                pending[-1] = pending[-1][sent:]
+        return self.nbytes
+
+    def __reduce_ex__(
+        self, protocol: SupportsIndex
+    ) -> tuple[type[Payload], tuple[list[pickle.PickleBuffer] | list[bytes]]]:
+        """Protocol 5 hands the buffers over as they are; older protocols copy them."""
+        if int(protocol) >= 5:
+            return Payload, ([pickle.PickleBuffer(view) for view in self],)
+        return Payload, ([bytes(view) for view in self],)
+
+
+def as_bytes_view(buffer: object) -> memoryview:
+    """A read-only, one-dimensional view of format 'B' of any contiguous buffer; no copy.
+
+    Also takes an object that keeps its buffer in an attribute `buf`, as SharedMemory does.
+
+    Raises:
+        TypeError: no buffer, or one that is not C-contiguous.
+    """
+    try:
+        view = memoryview(buffer)  # type: ignore[arg-type]  # anything may come; it is tried
+    except TypeError:
+        view = getattr(buffer, "buf", None)  # type: ignore[assignment]  # narrowed below
+        if not isinstance(view, memoryview):
+            name = type(buffer).__name__
+            raise TypeError(f"a payload must be a bytes-like object, not {name}") from None
+    if not view.c_contiguous:
+        raise TypeError("a payload's buffer must be C-contiguous")
+    if view.nbytes == 0:
+        return memoryview(b"")
+    return view.cast("B").toreadonly()

@@ -1,0 +1,188 @@
+"""Reads a payload sample by sample, or only the fields that are asked for.
+
+Everything that the header and the JSON say is checked at once for every sample: that exactly
+the promised tensors are there, their dtypes, ranks and rows.  The tensors' own bytes are not
+touched by that, so that reading a mask from a mapped file costs nothing for the R3 beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from ._container import MAX_HEADER_BYTES, Container, TensorRef
+from ._json import MAX_JSON_DEPTH
+from ._meta import META_TENSOR
+from ._plan import Plan, plan_of
+from .errors import FieldError, LimitError, MetaError
+from .rows import Axes, RowRuleError, check_rows
+from .sample import Sample
+from .schema import Rows, Schema
+
+MAX_SAMPLES: Final = 4096
+_UINT8: Final = "U8"
+SampleRefs = dict[str, tuple[TensorRef, ...]]
+
+
+class PayloadReader:
+    """A checked payload; gives the values of its samples' fields.
+
+    Args:
+        buffer, max_samples, max_depth, max_header_bytes: as for decode_samples.
+        plan: the compiled schema and field set.
+
+    Attributes:
+        container: the container, for sizes and raw tensors.
+        document: the parsed JSON: session_metadata, empty_reason.
+        refs: for each of the N samples, where its tensors lie; a null field is not there.
+
+    Raises:
+        DecodeError: as for decode_samples, but for what only a tensor's own bytes can show.
+    """
+
+    __slots__ = ("_plan", "container", "document", "refs")
+
+    def __init__(
+        self,
+        buffer: object,
+        plan: Plan,
+        *,
+        max_samples: int = MAX_SAMPLES,
+        max_depth: int = MAX_JSON_DEPTH,
+        max_header_bytes: int = MAX_HEADER_BYTES,
+    ) -> None:
+        self._plan = plan
+        self.container = Container(buffer, max_header_bytes=max_header_bytes)
+        tensors = self.container.tensors
+        meta = tensors.get(META_TENSOR)
+        if meta is None or meta.dtype != _UINT8 or len(meta.shape) != 1:
+            raise MetaError(f"the payload has no rank-1 uint8 tensor {META_TENSOR}")
+        self.document = plan.documents.parse(self.container.text(meta), max_depth)
+        samples = self.document.samples
+        if len(samples) > max_samples:
+            raise LimitError(
+                f"the payload has {len(samples)} samples, the limit is {max_samples}",
+                expected=f"at most {max_samples}",
+                got=str(len(samples)),
+            )
+        self.refs = [
+            _check_sample(plan, tensors, index, sample) for index, sample in enumerate(samples)
+        ]
+        promised = 1 + sum(len(refs) for sample in self.refs for refs in sample.values())
+        if promised != len(tensors):
+            raise FieldError(
+                "the payload holds tensors that no sample refers to",
+                expected=f"{promised} tensors",
+                got=f"{len(tensors)} tensors",
+            )
+
+    def values(self, index: int, names: Collection[str]) -> dict[str, Any]:
+        """The named fields of one sample.
+
+        Returns:
+            Arrays as read-only views of the buffer (ragged fields as lists of such), JSON
+            fields as their typed values.  A field that was left out of the JSON is at its
+            default.
+
+        Raises:
+            FieldError, ContainerError: a tensor's own bytes are wrong.
+        """
+        plan, refs = self._plan, self.refs[index]
+        found: dict[str, Any] = {
+            name: value
+            for name, value in zip(
+                plan.json_names, plan.json_values(self.document.samples[index]), strict=True
+            )
+            if name in names
+        }
+        for field in plan.json_fields:
+            if field.omit_default and found.get(field.name) is msgspec.UNSET:
+                found[field.name] = field.new_default()
+        for array in plan.arrays:
+            name = array.name
+            if name in names:
+                if name in refs:
+                    found[name] = array.read(self.container, refs[name], index)
+                else:
+                    found[name] = array.empty() if array.null_is_empty else None
+        return found
+
+
+def read_fields(
+    buffer: object,
+    names: Collection[str],
+    *,
+    field_set: int = 1,
+    schema: Schema | None = None,
+) -> list[dict[str, Any]]:
+    """Some fields of every sample of a payload, without a template and without the rest.
+
+    Args:
+        buffer: as for decode_samples; with an mmap only the pages that are needed are read.
+        names: computed fields of the field set.
+        schema: None takes Sample's own.
+
+    Returns:
+        A dict a sample.  Arrays are read-only views of the buffer.
+
+    Raises:
+        DecodeError: as for decode_samples.
+        ValueError: a name that is no computed field of the field set.
+
+    Source: SPEC section 9.
+    """
+    plan = plan_of(schema or Sample.__sample_schema__, field_set)
+    unknown = set(names) - plan.names
+    if unknown:
+        raise ValueError(f"no computed field of field set {field_set}: {sorted(unknown)}")
+    reader = PayloadReader(buffer, plan)
+    return [reader.values(index, names) for index in range(len(reader.refs))]
+
+
+def _check_sample(
+    plan: Plan, tensors: dict[str, TensorRef], index: int, document: Any
+) -> SampleRefs:
+    """Checks all that the header and the JSON say of one sample."""
+    nulls = _nulls(plan, index, document.nulls)
+    axes: Axes = {}
+    refs: SampleRefs = {}
+    shapes: list[tuple[str, Rows, Sequence[int]]] = []
+    for field in plan.arrays:
+        name = field.name
+        if name in nulls:
+            if field.sets is not None:
+                axes[field.sets] = 0
+            continue
+        refs[name], shape = field.find(tensors, index)
+        if field.sets is not None:
+            axes[field.sets] = shape[0]
+        if field.rows is not None:
+            shapes.append((name, field.rows, shape))
+    values = plan.json_values(document) if plan.json_axes else ()
+    for position, axis in plan.json_axes:
+        axes[axis] = values[position]
+    try:
+        check_rows(axes, shapes)
+    except RowRuleError as error:
+        raise FieldError(
+            f"sample {index}, {error}",
+            field=error.field,
+            sample_index=index,
+            expected=error.expected,
+            got=error.got,
+        ) from None
+    return refs
+
+
+def _nulls(plan: Plan, index: int, listed: list[str]) -> Collection[str]:
+    if not listed:
+        return ()
+    nulls = frozenset(listed)
+    if len(nulls) != len(listed) or not nulls <= plan.null_names:
+        raise FieldError(
+            f"sample {index}: nulls must list tensor fields that may be null, each once",
+            sample_index=index,
+        )
+    return nulls

@@ -1,0 +1,170 @@
+"""The row rules: how long a field's first axis is, checked and cut in one place.
+
+A sample has two axes: T tokens, and R response tokens at their end.  Each per-row field
+follows one of them, as its declaration says; the fields that set an axis say how long it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from .errors import EncodeError
+from .schema import AXIS_OF_ROWS, Axis, Computed, Field, Rows, Schema, schema_of
+
+Axes = dict[Axis, int]
+_UNIT: Final = {"tokens": "tokens", "response": "response tokens"}
+
+
+class RowRuleError(ValueError):
+    """A broken row rule; the caller turns it into its own error with the sample's index."""
+
+    def __init__(self, field: str, rule: str, *, expected: int, got: int) -> None:
+        super().__init__(f"field {field} {rule}")
+        self.field = field
+        self.expected = str(expected)
+        self.got = str(got)
+
+
+def expected_rows(rows: Rows, axes: Axes) -> int:
+    """Rows that a per-row field must have, given the length of both axes."""
+    if rows == "transitions":
+        return max(axes["tokens"] - 1, 0)
+    return axes[rows]
+
+
+def check_rows(axes: Axes, shapes: Iterable[tuple[str, Rows, Sequence[int]]]) -> None:
+    """Checks every per-row field's shape, and that the response lies within the tokens.
+
+    Args:
+        axes: length of each axis that the schema has.
+        shapes: name, rows rule and shape of each per-row field that is not null.
+
+    Raises:
+        RowRuleError: a wrong number of rows, or rows with nothing in them.
+
+    Source: SPEC section 5.3.
+    """
+    if axes.get("response", 0) > axes.get("tokens", axes.get("response", 0)):
+        raise RowRuleError(
+            "response_length",
+            f"says {axes['response']} response tokens, the sample has {axes['tokens']} tokens",
+            expected=axes["tokens"],
+            got=axes["response"],
+        )
+    for name, rows, shape in shapes:
+        needed = max(axes["tokens"] - 1, 0) if rows == "transitions" else axes[rows]
+        if shape[0] != needed:
+            axis = AXIS_OF_ROWS[rows]
+            raise RowRuleError(
+                name,
+                f"has {shape[0]} rows, {axes[axis]} {_UNIT[axis]} need {needed}",
+                expected=needed,
+                got=shape[0],
+            )
+        if needed and 0 in shape:
+            raise RowRuleError(
+                name, f"has {needed} rows of shape {tuple(shape[1:])}", expected=needed, got=0
+            )
+
+
+def validate(sample: object, *, schema: Schema | None = None) -> None:
+    """Checks the row rules of a sample's declared fields, computed and template ones alike.
+
+    Args:
+        sample: an instance of the schema's class; its arrays may be any sized array-likes.
+        schema: the class's schema; None takes the one that the class declares on itself.
+
+    Raises:
+        EncodeError: a field breaks a row rule; it is named, with both numbers.
+
+    Source: SPEC section 5.3.
+    """
+    schema = schema or schema_of(type(sample))
+    axes = axes_of(sample, schema)
+    shapes = [
+        (field.name, field.owner.rows, _shape(value))
+        for field in schema.fields
+        if field.owner.rows is not None and (value := getattr(sample, field.name)) is not None
+    ]
+    try:
+        check_rows(axes, shapes)
+    except RowRuleError as error:
+        raise EncodeError(
+            str(error), field=error.field, expected=error.expected, got=error.got
+        ) from None
+
+
+def axes_of(sample: object, schema: Schema) -> Axes:
+    """The length of each axis, from the fields that set them; a null field sets 0."""
+    axes: Axes = {}
+    for axis, field in schema.axis_fields.items():
+        value = getattr(sample, field.name)
+        axes[axis] = 0 if value is None else len(value) if _is_per_row(field) else int(value)
+    return axes
+
+
+def strip_response(
+    sample: Any,
+    num_tokens: int,
+    *,
+    decode_text: Callable[[Any], str],
+    schema: Schema | None = None,
+) -> None:
+    """Cuts the last num_tokens response tokens off a sample, in place, and all that follow them.
+
+    Every per-row field loses its last rows, template fields included; the response length
+    shrinks, and the response text is decoded anew from the tokens that stay.
+
+    Args:
+        sample: an instance of the schema's class.
+        num_tokens: how many; 0 or less does nothing.
+        decode_text: maps the remaining response ids to text; not called for none.
+        schema: the class's schema; None takes the one that the class declares on itself.
+
+    Raises:
+        EncodeError: more tokens than the response has.
+
+    Arrays are cut to views, lists to new lists.
+    """
+    if num_tokens <= 0:
+        return
+    schema = schema or schema_of(type(sample))
+    axes = axes_of(sample, schema)
+    if num_tokens > axes["response"]:
+        raise EncodeError(
+            f"cannot strip {num_tokens} tokens of a response of {axes['response']}",
+            expected=f"at most {axes['response']}",
+            got=str(num_tokens),
+        )
+    kept: Axes = {axis: length - num_tokens for axis, length in axes.items()}
+    for field in schema.fields:
+        _strip_field(sample, field, kept)
+    ids = getattr(sample, schema.axis_fields["tokens"].name)
+    for field in schema.fields:
+        if isinstance(field.owner, Computed) and field.owner.merge == "text":
+            text = decode_text(ids[kept["tokens"] - kept["response"] :]) if kept["response"] else ""
+            setattr(sample, field.name, text)
+
+
+def _strip_field(sample: Any, field: Field, kept: Axes) -> None:
+    owner, value = field.owner, getattr(sample, field.name)
+    if value is None:
+        return
+    if owner.rows is not None:
+        setattr(sample, field.name, value[: expected_rows(owner.rows, kept)])
+    elif isinstance(owner, Computed) and owner.sets is not None:
+        setattr(sample, field.name, kept[owner.sets])
+    elif isinstance(owner, Computed) and owner.response_keys:
+        cut = {key: value[key][: kept["response"]] for key in owner.response_keys if key in value}
+        if cut:
+            setattr(sample, field.name, {**value, **cut})
+
+
+def _is_per_row(field: Field) -> bool:
+    return field.owner.rows is not None
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    shape = getattr(value, "shape", None)
+    return tuple(shape) if shape is not None else (len(value),)
