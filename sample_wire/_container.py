@@ -79,19 +79,23 @@ class Container:
 
     __slots__ = ("_data_start", "_pieces", "_starts", "tensors")
 
+    tensors: dict[str, TensorRef]
+
     def __init__(self, buffer: object, *, max_header_bytes: int = MAX_HEADER_BYTES) -> None:
-        self._pieces = tuple(buffer) if isinstance(buffer, Payload) else (as_bytes_view(buffer),)
-        self._starts = list(accumulate(map(len, self._pieces), initial=0))
-        nbytes = self._starts[-1]
+        pieces = tuple(buffer) if isinstance(buffer, Payload) else (as_bytes_view(buffer),)
+        self._pieces = pieces
+        self._starts = (0,) if len(pieces) == 1 else (*accumulate(map(len, pieces), initial=0),)
+        nbytes = len(pieces[0]) if len(pieces) == 1 else self._starts[-1]
         if nbytes < _PREFIX_BYTES:
             raise ContainerError(
                 "the payload is shorter than a container's 8 length bytes", got=f"{nbytes} bytes"
             )
-        header_bytes = int.from_bytes(self._read(0, _PREFIX_BYTES), "little")
-        self._data_start = _PREFIX_BYTES + header_bytes
-        _check_header_size(header_bytes, nbytes - _PREFIX_BYTES, max_header_bytes)
-        self.tensors: dict[str, TensorRef] = _parse_header(self._read(_PREFIX_BYTES, header_bytes))
-        _check_cover(self.tensors, nbytes - self._data_start)
+        header_bytes = int.from_bytes(self.read(0, _PREFIX_BYTES), "little")
+        self._data_start = data_start = _PREFIX_BYTES + header_bytes
+        if header_bytes > max_header_bytes or data_start > nbytes:
+            raise _header_size_error(header_bytes, nbytes - _PREFIX_BYTES, max_header_bytes)
+        self.tensors = _parse_header(self.read(_PREFIX_BYTES, header_bytes))
+        _check_cover(self.tensors, nbytes - data_start)
 
     def view(self, ref: TensorRef) -> Array:
         """The tensor as a read-only array: a view of the buffer.
@@ -113,9 +117,10 @@ class Container:
     def text(self, ref: TensorRef) -> bytes:
         """The tensor's bytes, copied."""
         start, stop = ref.data_offsets
-        return self._read(start + self._data_start, stop - start)
+        return self.read(start + self._data_start, stop - start)
 
-    def _read(self, start: int, nbytes: int) -> bytes:
+    def read(self, start: int, nbytes: int) -> bytes:
+        """A range of the whole container, which must lie in it, copied."""
         piece, offset = self._locate(start, nbytes)
         return bytes(piece[offset : offset + nbytes])
 
@@ -249,19 +254,16 @@ def _map_json(metadata: Mapping[str, str]) -> str:
     return f"{{{','.join(f'{_json_text(key)}:{_json_text(value)}' for key, value in items)}}}"
 
 
-def _check_header_size(header_bytes: int, left_bytes: int, max_header_bytes: int) -> None:
+def _header_size_error(header_bytes: int, left_bytes: int, max_header_bytes: int) -> ContainerError:
     if header_bytes > max_header_bytes:
-        raise ContainerError(
-            f"the header claims {header_bytes} bytes, the limit is {max_header_bytes}",
-            expected=f"at most {max_header_bytes}",
-            got=str(header_bytes),
-        )
-    if header_bytes > left_bytes:
-        raise ContainerError(
-            f"the header claims {header_bytes} bytes, the payload has {left_bytes} for it",
-            expected=f"at most {left_bytes}",
-            got=str(header_bytes),
-        )
+        limit, whose = max_header_bytes, "the limit is"
+    else:
+        limit, whose = left_bytes, "the bytes after its length are"
+    return ContainerError(
+        f"the header claims {header_bytes} bytes, {whose} {limit}",
+        expected=f"at most {limit}",
+        got=str(header_bytes),
+    )
 
 
 def _parse_header(header: bytes) -> dict[str, TensorRef]:

@@ -28,6 +28,7 @@ class Plan:
         json_axes: position in json_fields and axis of each one that sets an axis.
         names: every computed field of the field set.
         null_names: array fields that a payload may list as null.
+        omitted_at_default: JSON fields that may be left out.
         listed: array fields that the class wants as lists.
         updates: names of JSON fields that update the template's mapping.
         keeps: names of JSON fields whose null keeps the template's value.
@@ -46,6 +47,7 @@ class Plan:
         "listed",
         "names",
         "null_names",
+        "omitted_at_default",
         "overlay",
         "sample_type",
         "updates",
@@ -75,6 +77,7 @@ class Plan:
         self.null_names = frozenset(
             field.name for field in self.arrays if field.nullable or field.null_is_empty
         )
+        self.omitted_at_default = tuple(f for f in self.json_fields if f.omit_default)
         self.listed = tuple(field for field in self.arrays if field.is_list)
         self.updates = tuple(n for n, owner in owners.items() if owner.overlay == "update")
         self.keeps = tuple(n for n, owner in owners.items() if owner.null == "template")

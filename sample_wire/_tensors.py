@@ -86,7 +86,7 @@ class DenseField:
         Raises:
             FieldError: one is not there, or is of another dtype or rank.
         """
-        ref = self._find(tensors, index, f"{self.name}.{index}", self._wire.name)
+        ref = self._find(tensors, index, f"{self.name}.{index}", self._wire)
         return (ref,), ref.shape
 
     def read(self, container: Container, refs: Refs, index: int) -> Any:  # noqa: ARG002  # ragged fields name the sample
@@ -114,23 +114,17 @@ class DenseField:
         )
 
     def _find(
-        self, tensors: dict[str, TensorRef], index: int, name: str, wire_name: str
+        self, tensors: dict[str, TensorRef], index: int, name: str, wire: WireDtype
     ) -> TensorRef:
         ref = tensors.get(name)
         if ref is None:
             raise self.error(index, "has no tensor, and is not listed in nulls")
-        if ref.dtype != wire_name:
-            raise self.error(
-                index,
-                f"has wire dtype {ref.dtype}, not {wire_name}",
-                expected=wire_name,
-                got=ref.dtype,
+        if ref.dtype != wire[0] or len(ref.shape) != self.rank:
+            expected, got = (
+                f"{wire.name} of rank {self.rank}",
+                f"{ref.dtype} of rank {len(ref.shape)}",
             )
-        rank = len(ref.shape)
-        if rank != self.rank:
-            raise self.error(
-                index, f"has rank {rank}, not {self.rank}", expected=str(self.rank), got=str(rank)
-            )
+            raise self.error(index, f"is {got}, not {expected}", expected=expected, got=got)
         return ref
 
 
@@ -158,8 +152,8 @@ class RaggedField(DenseField):
 
     def find(self, tensors: dict[str, TensorRef], index: int) -> tuple[Refs, typing.Sequence[int]]:
         names = self._names(index)
-        values = self._find(tensors, index, names[0], self._wire.name)
-        offsets = self._find(tensors, index, names[1], _OFFSETS.name)
+        values = self._find(tensors, index, names[0], self._wire)
+        offsets = self._find(tensors, index, names[1], _OFFSETS)
         if offsets.shape[0] == 0:
             raise self.error(index, "has no offsets, not even the first")
         return (values, offsets), (offsets.shape[0] - 1,)

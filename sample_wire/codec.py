@@ -191,7 +191,7 @@ def decode_samples(
         max_depth=max_depth,
         max_header_bytes=max_header_bytes,
     )
-    decoded = [reader.values(index, plan.names) for index in range(len(reader.refs))]
+    decoded = [reader.values(index) for index in range(len(reader.refs))]
     if decoded:
         plan.overlay.check_template(template)
     samples = [_lay_over(plan, template, values, copy) for values in decoded]

@@ -29,12 +29,12 @@ class Overlay:
         computed: the fields of the field set; all others are kept from the template.
     """
 
-    __slots__ = ("_accumulators", "_computed", "_reserved", "_response_rows", "_schema", "_set")
+    __slots__ = ("_accumulators", "_kept", "_num_fields", "_reserved", "_response_rows", "_set")
 
     def __init__(self, schema: Schema, computed: tuple[Field, ...]) -> None:
         owners = [(field, field.owner) for field in schema.fields]
-        self._schema = schema
-        self._computed = frozenset(field.name for field in computed)
+        self._num_fields = len(schema.fields)
+        self._kept = [field.name for field in schema.fields if field not in computed]
         self._set = _setter(schema.sample_type)
         self._accumulators = [
             (field.name, field.default() if field.default else None)
@@ -82,23 +82,27 @@ class Overlay:
 
     def apply(self, template: Any, values: Mapping[str, Any], *, copy_arrays: bool) -> Any:
         """A new sample: the template's fields, own containers, with the values laid over."""
-        computed, setter = self._computed, self._set
         if isinstance(template, SampleBase):
-            sample = object.__new__(type(template))
-            kept = {
-                name: value if type(value) in _SHARED else independent(value, copy_arrays)
-                for name, value in vars(template).items()
-                if name not in computed
-            }
-            sample.__dict__.update(kept, **values)
-            return sample
+            return self._apply_to_own(template, values, copy_arrays)
         sample = copy.copy(template)
-        for field in self._schema.fields:
-            if field.name not in computed:
-                value = independent(getattr(template, field.name), copy_arrays)
-                setter(sample, field.name, value)
+        for name in self._kept:
+            self._set(sample, name, independent(getattr(template, name), copy_arrays))
         for name, value in values.items():
-            setter(sample, name, value)
+            self._set(sample, name, value)
+        return sample
+
+    def _apply_to_own(self, template: Any, values: Mapping[str, Any], copy_arrays: bool) -> Any:
+        """The same for our own base class, whose instances are their `__dict__`."""
+        sample = object.__new__(type(template))
+        state = {**vars(template), **values}
+        kept = self._kept
+        if len(state) != self._num_fields:  # attributes beside the fields are the trainer's too
+            kept = [name for name in state if name not in values]
+        for name in kept:
+            value = state[name]
+            if type(value) not in _SHARED:
+                state[name] = independent(value, copy_arrays)
+        sample.__dict__ = state
         return sample
 
 

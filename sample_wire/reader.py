@@ -78,8 +78,8 @@ class PayloadReader:
                 got=f"{len(tensors)} tensors",
             )
 
-    def values(self, index: int, names: Collection[str]) -> dict[str, Any]:
-        """The named fields of one sample.
+    def values(self, index: int, names: Collection[str] | None = None) -> dict[str, Any]:
+        """The fields of one sample, or those that are named.
 
         Returns:
             Arrays as read-only views of the buffer (ragged fields as lists of such), JSON
@@ -90,23 +90,21 @@ class PayloadReader:
             FieldError, ContainerError: a tensor's own bytes are wrong.
         """
         plan, refs = self._plan, self.refs[index]
-        found: dict[str, Any] = {
-            name: value
-            for name, value in zip(
-                plan.json_names, plan.json_values(self.document.samples[index]), strict=True
-            )
-            if name in names
-        }
-        for field in plan.json_fields:
-            if field.omit_default and found.get(field.name) is msgspec.UNSET:
-                found[field.name] = field.new_default()
-        for array in plan.arrays:
-            name = array.name
-            if name in names:
+        found = dict(
+            zip(plan.json_names, plan.json_values(self.document.samples[index]), strict=True)
+        )
+        for json_field in plan.omitted_at_default:
+            if found[json_field.name] is msgspec.UNSET:
+                found[json_field.name] = json_field.new_default()
+        if names is not None:
+            found = {name: value for name, value in found.items() if name in names}
+        for field in plan.arrays:
+            name = field.name
+            if names is None or name in names:
                 if name in refs:
-                    found[name] = array.read(self.container, refs[name], index)
+                    found[name] = field.read(self.container, refs[name], index)
                 else:
-                    found[name] = array.empty() if array.null_is_empty else None
+                    found[name] = field.empty() if field.null_is_empty else None
         return found
 
 
