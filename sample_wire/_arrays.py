@@ -11,6 +11,7 @@ were contiguous, so views give wrong or foreign bytes; test_array_views holds th
 from __future__ import annotations
 
 import struct
+import warnings
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -85,10 +86,12 @@ def _as_array(value: object) -> Array:
     if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
         raise ValueRefusedError("holds masked elements, which have no value")
     try:
-        found = np.asarray(value)
-    except (ValueError, TypeError, OverflowError):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # numpy only warns where it makes NaN of a masked item
+            found = np.asarray(value)
+    except (ValueError, TypeError, OverflowError, RecursionError, Warning):
         raise ValueRefusedError(f"is no array: {type(value).__name__}") from None
-    if found.dtype.kind not in "biuf" or (found.ndim == 0 and not isinstance(value, np.ndarray)):
+    if found.dtype.kind not in "biufc":
         raise ValueRefusedError(
             f"is no numeric array: {_describe(value, found)}", got=_describe(value, found)
         )
@@ -152,9 +155,13 @@ def _packed_small_ints(value: Sequence[object]) -> Array | None:
 
 
 def _packed(value: Sequence[object], body_bytes: int) -> tuple[bytes | None, int]:
-    """The list as msgpack, if its items take that many bytes; and where they start."""
+    """The list as msgpack, if its items take that many bytes; and where they start.
+
+    msgspec also packs an Enum member as its value, and Raw as it is; neither can be summed.
+    """
     try:
         packed = _encode_msgpack(value)
+        sum(value)  # type: ignore[arg-type]  # tried: what is no number is a TypeError
     except (TypeError, ValueError, OverflowError, RecursionError):
         return None, 0
     head_bytes = 1 if len(value) < 16 else 3 if len(value) < 2**16 else 5
@@ -163,6 +170,10 @@ def _packed(value: Sequence[object], body_bytes: int) -> tuple[bytes | None, int
 
 def _exact_cast(found: Array, dtype: np.dtype[Any]) -> Array:
     """One copy of another dtype, refused where an element would not come back equal."""
+    if "c" in (found.dtype.kind, dtype.kind):
+        raise ValueRefusedError(
+            f"holds {found.dtype}, it takes {dtype}", expected=str(dtype), got=str(found.dtype)
+        )
     bad = _inexact(found, dtype)
     if bad is not None and bad.any():
         at = tuple(int(axis[0]) for axis in np.nonzero(bad))
@@ -178,7 +189,8 @@ def _inexact(found: Array, dtype: np.dtype[Any]) -> npt.NDArray[np.bool_] | None
         return None
     low, high = (0, 1) if dtype.kind == "b" else _int_range(dtype)
     if found.dtype.kind == "f":
-        fits = (found >= low) & (found < float(high) + 1) & (np.trunc(found) == found)
+        wide = found.astype(np.float64) if found.dtype.itemsize < 8 else found
+        fits = (wide >= low) & (wide < float(high) + 1) & (np.trunc(wide) == wide)
         return np.asarray(~fits)
     own_low, own_high = _int_range(found.dtype)
     too_low = found < low if own_low < low else np.zeros(found.shape, np.bool_)
@@ -194,9 +206,11 @@ def _inexact_as_float(found: Array, dtype: np.dtype[Any]) -> npt.NDArray[np.bool
         changed = np.asarray(cast.astype(found.dtype) != found)
     if found.dtype.kind == "f":
         return np.asarray(changed & ~np.isnan(found))
-    # float(max) rounds up to 2**63 or 2**64: no integer of the dtype lies there, but one
-    # that was rounded up to it may wrap or saturate on the way back, by processor.
-    return np.asarray(changed | (cast >= float(_int_range(found.dtype)[1])))
+    if found.dtype.itemsize == 8:
+        # The largest integer rounds up to 2**63 or 2**64, where no integer of the dtype lies;
+        # whether that wraps or saturates on the way back differs by processor.
+        changed |= cast >= float(_int_range(found.dtype)[1])
+    return changed
 
 
 def _int_range(dtype: np.dtype[Any]) -> tuple[int, int]:
@@ -211,7 +225,8 @@ def _slow_cast(value: Sequence[object], shape: tuple[int, ...], dtype: np.dtype[
     for index, element in enumerate(flat):
         number = element.item() if isinstance(element, np.generic) else element
         try:
-            out[index] = number
+            with np.errstate(all="ignore"):
+                out[index] = number
             same = out[index].item() == number or number != number
         except (OverflowError, ValueError):
             same = False

@@ -22,7 +22,7 @@ from typing import Annotated, Any, Final
 import msgspec
 import numpy as np
 
-from ._arrays import Array, native_contiguous
+from ._arrays import Array, ValueRefusedError, wire_array
 from ._dtypes import BY_WIRE_NAME, WireDtype, wire_dtype
 from ._json import MAX_JSON_DEPTH, StrictJsonError, encode_json, strict_loads
 from .errors import ContainerError, EncodeError
@@ -37,7 +37,7 @@ _ALIGNMENT: Final = 8
 _METADATA_KEY: Final = "__metadata__"
 
 
-Size = Annotated[int, msgspec.Meta(ge=0)]
+Size = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class TensorRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,12 +45,12 @@ class TensorRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         dtype: wire name of the dtype.
-        shape: length of each axis.
+        shape: length of each axis, at most MAX_RANK of them.
         data_offsets: the tensor's bytes [start, stop) within the data.
     """
 
     dtype: str
-    shape: list[Size]
+    shape: Annotated[list[Size], msgspec.Meta(max_length=MAX_RANK)]
     data_offsets: tuple[Size, Size]
 
 
@@ -229,7 +229,12 @@ def _tensor(name: str, array: Array) -> TensorToWrite:
         raise EncodeError(f"the format has no dtype for {array.dtype}", got=str(array.dtype))
     if array.ndim > MAX_RANK:
         raise EncodeError(f"a tensor has at most {MAX_RANK} axes", got=str(array.ndim))
-    return tensor_of(name, wire, native_contiguous(array))
+    try:
+        return tensor_of(name, wire, wire_array(array, wire.dtype, strict=True))
+    except ValueRefusedError as error:
+        raise EncodeError(
+            f"a tensor {error.rule}", expected=error.expected, got=error.got
+        ) from None
 
 
 def _quoted(name: str) -> str:
@@ -272,9 +277,9 @@ def _parse_header(header: bytes) -> dict[str, TensorRef]:
         raise ContainerError("the header must begin with '{'")
     try:
         entries = _decode_entries(header)
-        if encode_json(entries) == header.rstrip(b" "):
+        if encode_json(entries) == header.rstrip(b" ") and _METADATA_KEY not in entries:
             return entries
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError, msgspec.MsgspecError):
         pass
     return _parse_unusual_header(header)
 
@@ -295,7 +300,8 @@ def _parse_unusual_header(header: bytes) -> dict[str, TensorRef]:
         return msgspec.convert(fields, dict[str, TensorRef])
     except msgspec.ValidationError:
         raise ContainerError(
-            "a tensor's entry must have exactly dtype, shape and data_offsets, of their types"
+            "a tensor's entry must have exactly dtype, shape and data_offsets, of their types "
+            f"and ranges, and at most {MAX_RANK} axes"
         ) from None
 
 
@@ -310,8 +316,9 @@ def _check_cover(tensors: dict[str, TensorRef], data_bytes: int) -> None:
         start, stop = ref.data_offsets
         if size != stop - start:
             raise ContainerError("a tensor's byte range is not the size of its shape")
-        if size == 0 or len(ref.shape) > MAX_RANK:
-            _check_shape(ref.shape, wire.itemsize)
+        if size == 0 and prod(dim or 1 for dim in ref.shape) * wire.itemsize > _MAX_ARRAY_BYTES:
+            # numpy cannot hold it: a zero axis does not excuse the size of the others.
+            raise ContainerError("a tensor's shape overflows")
         ranges.append(ref.data_offsets)
     ranges.sort()
     position = 0
@@ -325,11 +332,3 @@ def _check_cover(tensors: dict[str, TensorRef], data_bytes: int) -> None:
             expected=f"{position} bytes",
             got=f"{data_bytes} bytes",
         )
-
-
-def _check_shape(shape: list[int], itemsize: int) -> None:
-    """Refuses what numpy cannot hold: a zero axis does not excuse the size of the others."""
-    if len(shape) > MAX_RANK:
-        raise ContainerError(f"a tensor has more than {MAX_RANK} axes", got=str(len(shape)))
-    if prod(dim or 1 for dim in shape) * itemsize > _MAX_ARRAY_BYTES:
-        raise ContainerError("a tensor's shape overflows")

@@ -63,6 +63,8 @@ def strict_loads(text: bytes, max_depth: int) -> object:
         encode_json(value)  # a lone surrogate can be parsed, but not written again
     except StrictJsonError:
         raise
+    except RecursionError:
+        raise StrictJsonError("nests deeper than this Python can follow") from None
     except UnicodeError:
         raise StrictJsonError("is not UTF-8 text, or holds a lone surrogate") from None
     except ValueError:
@@ -81,7 +83,9 @@ def _refuse_constant(_name: str) -> NoReturn:
     raise StrictJsonError("holds NaN or Infinity, which are not JSON")
 
 
-def _parse_int(digits: str) -> int:
+def _parse_int(digits: str) -> int | float:
+    if digits == "-0":
+        return -0.0  # no integer: what asks for a plain one must not get 0
     if len(digits) > _MAX_DIGITS:
         raise StrictJsonError("holds a number of thousands of digits")
     return int(digits)

@@ -17,9 +17,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn
 
 import msgspec
+import numpy as np
 
+from ._declarations import NULLS_KEY, Axis, Computed, Field
 from ._json import MAX_JSON_DEPTH, StrictJsonError, encode_json, exceeds_depth, strict_loads
-from ._plain import NotPlainError, plain
+from ._plain import NotPlainError, check_writable, plain
 from .errors import (
     DecodeError,
     EncodeError,
@@ -29,11 +31,12 @@ from .errors import (
     SchemaError,
     VersionError,
 )
-from .schema import Axis, Computed, Field
 
 META_TENSOR: Final = "_samples_meta"
-NULLS_KEY: Final = "nulls"
 FORMAT: Final = 1
+_QUOTED_VALUE: Final = re.compile(
+    r"^Invalid enum value .*(?= - at `)|^Invalid enum value .*$", re.DOTALL
+)
 # A sample's object lies two levels deep in the document, a field's value three.
 _SAMPLE_DEPTH: Final = MAX_JSON_DEPTH - 2
 _MISSING_FIELD: Final = re.compile(r"missing required field `(\w+)`")
@@ -43,7 +46,17 @@ _IN_SAMPLE: Final = re.compile(r"`\$\.samples\[(\d+)\](?:\.(\w+))?")
 class JsonField:
     """One declared JSON field: how its value is checked, and how a fault in it is named."""
 
-    __slots__ = ("_default", "annotation", "is_free", "name", "omit_default", "record_keys", "sets")
+    __slots__ = (
+        "_decode",
+        "_default",
+        "annotation",
+        "is_free",
+        "is_text",
+        "name",
+        "omit_default",
+        "record_keys",
+        "sets",
+    )
 
     def __init__(self, field: Field) -> None:
         owner = typing.cast(Computed, field.owner)
@@ -51,11 +64,12 @@ class JsonField:
         self.annotation: Any = field.annotation
         self.sets: Axis | None = owner.sets
         self.omit_default = owner.omit_default
-        self._default = field.default
         self.is_free = _mentions_any(field.annotation)
+        self.is_text = field.annotation is str
         self.record_keys = _record_keys(field.annotation)
+        self._default = field.default
         try:
-            msgspec.json.Decoder(field.annotation)
+            self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(field.annotation).decode
         except TypeError as error:
             raise SchemaError(
                 f"field {field.name} cannot be typed in JSON: {error}", field=field.name
@@ -65,43 +79,46 @@ class JsonField:
         """A new default value; called only for a field with omit_default, which has one."""
         return typing.cast(Callable[[], Any], self._default)()
 
+    def plain_free(self, value: Any) -> Any:
+        """A free-form value as plain JSON values of the annotated type.
+
+        Raises:
+            NotPlainError, msgspec.ValidationError: it is not.
+        """
+        value = plain(value, _SAMPLE_DEPTH - 1)
+        if self.annotation != dict[str, Any]:
+            return msgspec.convert(value, self.annotation)
+        if type(value) is not dict:
+            raise NotPlainError(f"is of type {type(value).__name__}, it must be a dict")
+        return value
+
     def plain_value(self, value: Any, sample_index: int) -> Any:
-        """An equal value that can be written, or an error that says what cannot.
+        """An equal value that is written unchanged, or an error that says what cannot be.
 
         Raises:
             EncodeError: it is not of the annotated type, or would not come back equal.
         """
+        path = ""
         try:
-            if type(value) is not self.annotation or self.is_free:
-                value = self._normal(value)
-            text = encode_json(value)
-            if msgspec.json.decode(text, type=self.annotation) == value:
-                return value
-            place, rule = self.name, "would not come back equal"
+            check_writable(value)
+            if self.is_free:
+                return self.plain_free(value)
+            back = self._decode(_encode_with_numpy(value))
+            if back == value or back == plain(value, _SAMPLE_DEPTH - 1):
+                return back
+            rule = "would not come back equal"
         except NotPlainError as error:
-            place, rule = self.name + error.path, error.rule
+            path, rule = error.path, error.rule
         except msgspec.ValidationError as error:
-            place, rule = self.name, f"is not of its type: {error}"
-        except UnicodeEncodeError:
-            place, rule = self.name, "holds a lone surrogate, which is no text"
-        except (ValueError, TypeError, OverflowError, RecursionError):
-            place, rule = self.name, f"of type {type(value).__name__} cannot be written as JSON"
+            rule = f"is not of its type: {error}"
+        except (ValueError, TypeError, OverflowError, RecursionError, msgspec.MsgspecError):
+            rule = f"of type {type(value).__name__} cannot be written as JSON"
         raise EncodeError(
-            f"sample {sample_index}, field {place} {rule}",
+            f"sample {sample_index}, field {self.name}{path} {rule}",
             field=self.name,
             sample_index=sample_index,
             got=type(value).__name__,
         )
-
-    def _normal(self, value: Any) -> Any:
-        """Free-form values through `plain`; typed ones as they are where the type writes them."""
-        if self.is_free:
-            return plain(value, _SAMPLE_DEPTH - 1)
-        try:
-            msgspec.json.decode(encode_json(value), type=self.annotation)
-            return value
-        except (TypeError, msgspec.ValidationError):
-            return plain(value, _SAMPLE_DEPTH - 1)
 
 
 class Documents:
@@ -111,23 +128,32 @@ class Documents:
         json_fields: the JSON fields of the field set, in order of declaration.
     """
 
-    __slots__ = ("_decode", "_decode_sample", "_defaults", "_fields", "_names", "_sample")
+    __slots__ = (
+        "_checked",
+        "_decode",
+        "_decode_checked",
+        "_defaults",
+        "_fields",
+        "_free",
+        "_names",
+        "_sample",
+        "_texts",
+        "_typed",
+    )
 
     def __init__(self, json_fields: Sequence[JsonField]) -> None:
         self._fields = tuple(json_fields)
-        self._defaults = [
-            (position, field.new_default())
-            for position, field in enumerate(json_fields)
-            if field.omit_default
-        ]
         self._names = [field.name for field in json_fields]
-        columns: list[Any] = [
-            (field.name, field.annotation | msgspec.UnsetType, msgspec.UNSET)
-            if field.omit_default
-            else (field.name, field.annotation)
-            for field in json_fields
-        ]
-        self._sample = msgspec.defstruct("Sample", [*columns, (NULLS_KEY, list[str])], kw_only=True)
+        self._defaults = [(f.name, f.new_default()) for f in json_fields if f.omit_default]
+        self._texts = [field.name for field in json_fields if field.is_text]
+        self._free = [field for field in json_fields if field.is_free]
+        typed = [field for field in json_fields if not (field.is_text or field.is_free)]
+        self._typed = [field.name for field in typed]
+        self._checked = msgspec.defstruct("Checked", [_column(f) for f in typed], kw_only=True)
+        self._decode_checked: Callable[[bytes], Any] = msgspec.json.Decoder(self._checked).decode
+        self._sample = msgspec.defstruct(
+            "Sample", [*map(_column, json_fields), (NULLS_KEY, list[str])], kw_only=True
+        )
         document = msgspec.defstruct(
             "Meta",
             [
@@ -138,40 +164,48 @@ class Documents:
             ],
         )
         self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(document).decode
-        self._decode_sample: Callable[[bytes], Any] = msgspec.json.Decoder(self._sample).decode
 
     def write_sample(
         self, values: Sequence[Any], nulls: list[str], sample_index: int
-    ) -> tuple[bytes, tuple[Any, ...]]:
-        """The JSON object of one sample, and its values as they were written.
+    ) -> tuple[bytes, dict[str, Any]]:
+        """The JSON object of one sample, and its values by name as they were written.
 
         Raises:
             EncodeError: a value is not of its type, or would not come back equal.
         """
-        values = self._without_defaults(values)
+        named = dict(zip(self._names, values, strict=True))
+        for name, default in self._defaults:
+            if named[name] == default:
+                named[name] = msgspec.UNSET
         try:
-            sample = self._sample(**dict(zip(self._names, values, strict=True)), nulls=nulls)
-            text = encode_json(sample)
-            if self._decode_sample(text) == sample and not exceeds_depth(text, _SAMPLE_DEPTH):
-                return text, tuple(values)
-        except (ValueError, TypeError, OverflowError, RecursionError):
-            pass
-        values = tuple(
-            value if value is msgspec.UNSET else field.plain_value(value, sample_index)
-            for field, value in zip(self._fields, values, strict=True)
-        )
-        text = encode_json(self._sample(**dict(zip(self._names, values, strict=True)), nulls=nulls))
+            text = self._write(named, nulls)
+        except (ValueError, TypeError, OverflowError, RecursionError, msgspec.MsgspecError):
+            for field in self._fields:
+                if named[field.name] is not msgspec.UNSET:
+                    named[field.name] = field.plain_value(named[field.name], sample_index)
+            text = self._write(named, nulls)
         if exceeds_depth(text, _SAMPLE_DEPTH):
             raise EncodeError(
                 f"sample {sample_index}: its JSON nests too deep", sample_index=sample_index
             )
-        return text, values
+        return text, named
 
-    def _without_defaults(self, values: Sequence[Any]) -> Sequence[Any]:
-        for position, default in self._defaults:
-            if values[position] == default:
-                values = [*values[:position], msgspec.UNSET, *values[position + 1 :]]
-        return values
+    def _write(self, named: dict[str, Any], nulls: list[str]) -> bytes:
+        """The JSON object; some error, not yet telling, where a value might change in it.
+
+        Text is written as it is and free-form values are walked; all others must come back
+        equal from a typed parse.
+        """
+        for field in self._free:
+            if named[field.name] is not msgspec.UNSET:
+                named[field.name] = field.plain_free(named[field.name])
+        for name in self._texts:
+            if type(named[name]) is not str and named[name] is not msgspec.UNSET:
+                raise TypeError(name)
+        checked = self._checked(**{name: named[name] for name in self._typed})
+        if self._decode_checked(encode_json(checked)) != checked:
+            raise ValueError(self._typed)
+        return encode_json(self._sample(**named, nulls=nulls))
 
     def parse(self, text: bytes, max_depth: int) -> Any:
         """The document: samples with typed fields, session_metadata, empty_reason.
@@ -183,12 +217,15 @@ class Documents:
             raise LimitError(f"the JSON nests deeper than {max_depth}", expected=str(max_depth))
         try:
             document = self._decode(text)
+            canonical = encode_json(document) == text
         except msgspec.ValidationError as error:
             _refuse_document(text, error)
         except (msgspec.DecodeError, UnicodeDecodeError):
             raise MetaError(f"the text in {META_TENSOR} is not JSON") from None
+        except RecursionError:
+            raise LimitError("the JSON nests deeper than this Python can follow") from None
         _check_format(document.format)
-        if encode_json(document) != text:
+        if not canonical:
             self._check_unusual(text, max_depth)
         return document
 
@@ -220,7 +257,7 @@ def write_document(
     if empty_reason is not None and not isinstance(empty_reason, str):
         raise EncodeError(f"empty_reason is text or None, not {type(empty_reason).__name__}")
     try:
-        session = plain(session_metadata or {}, MAX_JSON_DEPTH - 1)
+        session = plain({} if session_metadata is None else session_metadata, MAX_JSON_DEPTH - 1)
         if type(session) is not dict:
             raise NotPlainError(f"is of type {type(session).__name__}, it must be a dict")
         return b'{"samples":[%b],"session_metadata":%b,"empty_reason":%b}' % (
@@ -231,7 +268,7 @@ def write_document(
     except NotPlainError as error:
         raise EncodeError(f"session_metadata{error.path} {error.rule}") from None
     except ValueError:
-        raise EncodeError("session_metadata or empty_reason cannot be written as JSON") from None
+        _refuse_unwritable(session_metadata)
 
 
 def _check_format(found: object) -> None:
@@ -239,6 +276,14 @@ def _check_format(found: object) -> None:
         raise VersionError(
             "the payload is of a newer format", expected=f"format {FORMAT}", got="another format"
         )
+
+
+def _refuse_unwritable(session_metadata: Any) -> NoReturn:
+    try:
+        check_writable(session_metadata)
+    except NotPlainError as error:
+        raise EncodeError(f"session_metadata{error.path} {error.rule}") from None
+    raise EncodeError("empty_reason holds a lone surrogate, which is no text") from None
 
 
 class _FormatOnly(msgspec.Struct):
@@ -256,10 +301,30 @@ def _refuse_document(text: bytes, error: msgspec.ValidationError) -> NoReturn:
     missing = _MISSING_FIELD.search(str(error))
     kind: type[DecodeError] = FieldError if place else MetaError
     raise kind(
-        f"the JSON in {META_TENSOR} is not of the right form: {error}",
+        f"the JSON in {META_TENSOR} is not of the right form: {_without_content(error)}",
         field=missing.group(1) if missing else place.group(2) if place else None,
         sample_index=int(place.group(1)) if place else None,
     ) from None
+
+
+def _without_content(error: msgspec.ValidationError) -> str:
+    """msgspec's message, but for the value that it quotes when that is no member of an enum."""
+    return _QUOTED_VALUE.sub("Invalid enum value", str(error))
+
+
+def _column(field: JsonField) -> Any:
+    if field.omit_default:
+        return field.name, field.annotation | msgspec.UnsetType, msgspec.UNSET
+    return field.name, field.annotation
+
+
+def _numpy_scalar(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(type(value).__name__)
+
+
+_encode_with_numpy: Final = msgspec.json.Encoder(enc_hook=_numpy_scalar).encode
 
 
 def _mentions_any(annotation: Any) -> bool:

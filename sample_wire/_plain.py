@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from ._json import encode_json
+
 _ATOMS: Final = frozenset({str, int, bool, type(None)})
 _NUMBERS: Final = frozenset({int, float, bool, type(None), str})
 
@@ -60,6 +62,42 @@ def plain(value: Any, depth: int) -> Any:
     raise NotPlainError(f"is of type {kind.__name__}, which JSON does not have")
 
 
+def check_writable(value: Any) -> Any:
+    """The value, if JSON text can be made of each of its leaves; the first that cannot is named.
+
+    Raises:
+        NotPlainError: text with a lone surrogate, or an integer of thousands of digits.
+    """
+    kind = type(value)
+    if kind is dict:
+        for key, item in value.items():
+            _check_under(f".{_shown(key)}", (key, item))
+    elif kind in (list, tuple):
+        for index, item in enumerate(value):
+            _check_under(f"[{index}]", (item,))
+    elif kind in _ATOMS:
+        try:
+            encode_json(value)
+        except UnicodeEncodeError:
+            raise NotPlainError("holds a lone surrogate, which is no text") from None
+        except ValueError:
+            raise NotPlainError("has thousands of digits, which readers refuse") from None
+    return value
+
+
+def _check_under(step: str, items: tuple[Any, ...]) -> None:
+    try:
+        for item in items:
+            check_writable(item)
+    except NotPlainError as error:
+        raise error.under(step) from None
+
+
+def _shown(key: Any) -> str:
+    """A key as it may stand in a message: without lone surrogates."""
+    return str(key).encode("utf-8", "replace").decode()
+
+
 def _plain_dict(value: dict[Any, Any], depth: int) -> dict[str, Any]:
     changed: dict[str, Any] = {}
     for key, item in value.items():
@@ -68,7 +106,7 @@ def _plain_dict(value: dict[Any, Any], depth: int) -> dict[str, Any]:
         try:
             new = plain(item, depth)
         except NotPlainError as error:
-            raise error.under(f".{key}") from None
+            raise error.under(f".{_shown(key)}") from None
         if new is not item or type(key) is not str:
             changed[key] = new
     if not changed:

@@ -10,10 +10,11 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
+from ._declarations import Axis, Computed, Json
 from ._meta import Documents, JsonField
 from ._tensors import array_field
 from .overlay import Overlay
-from .schema import Axis, Computed, Json, Schema
+from .schema import Schema
 
 
 class Plan:
@@ -25,7 +26,8 @@ class Plan:
         json_fields: the JSON fields, in order of declaration.
         json_names: their names.
         array_values, json_values: read those fields of a sample, as tuples.
-        json_axes: position in json_fields and axis of each one that sets an axis.
+        json_axes: name and axis of each JSON field that sets an axis.
+        axis_names: the name of the field that sets each axis.
         names: every computed field of the field set.
         null_names: array fields that a payload may list as null.
         omitted_at_default: JSON fields that may be left out.
@@ -38,6 +40,7 @@ class Plan:
     __slots__ = (
         "array_values",
         "arrays",
+        "axis_names",
         "documents",
         "json_axes",
         "json_fields",
@@ -68,11 +71,10 @@ class Plan:
         self.json_names = tuple(field.name for field in self.json_fields)
         self.array_values = _tuple_getter([field.name for field in self.arrays])
         self.json_values = _tuple_getter(list(self.json_names))
-        self.json_axes: tuple[tuple[int, Axis], ...] = tuple(
-            (position, field.sets)
-            for position, field in enumerate(self.json_fields)
-            if field.sets is not None
+        self.json_axes: tuple[tuple[str, Axis], ...] = tuple(
+            (field.name, field.sets) for field in self.json_fields if field.sets is not None
         )
+        self.axis_names = schema.axis_names
         self.names = frozenset(owners)
         self.null_names = frozenset(
             field.name for field in self.arrays if field.nullable or field.null_is_empty

@@ -14,9 +14,9 @@ import numpy as np
 
 from ._arrays import Array, ValueRefusedError, wire_array
 from ._container import Container, TensorRef, TensorToWrite, tensor_of
+from ._declarations import Axis, Computed, Field, Ragged, Rows, Tensor, wire_of
 from ._dtypes import BY_WIRE_NAME, WireDtype
 from .errors import FieldError
-from .schema import Axis, Computed, Field, Ragged, Rows, Tensor, wire_of
 
 _OFFSETS: Final = BY_WIRE_NAME["I64"]
 Refs = tuple[TensorRef, ...]

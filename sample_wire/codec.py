@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 from ._arrays import ValueRefusedError
 from ._container import MAX_HEADER_BYTES, TensorToWrite, build_container
+from ._declarations import Rows
 from ._dtypes import BY_WIRE_NAME
 from ._json import MAX_JSON_DEPTH
 from ._meta import META_TENSOR, write_document
@@ -25,7 +26,7 @@ from .payload import Payload
 from .reader import MAX_SAMPLES, PayloadReader
 from .rows import Axes, RowRuleError, check_rows
 from .sample import Sample
-from .schema import Rows, Schema, schema_of
+from .schema import Schema, schema_of
 
 _UINT8: Final = BY_WIRE_NAME["U8"]
 SampleT = TypeVar("SampleT")
@@ -102,6 +103,8 @@ def _encode_sample(plan: Plan, index: int, sample: object, tensors: list[TensorT
             if not field.nullable:
                 raise _encode_error(index, field.name, "is None, which it cannot be")
             nulls.append(field.name)
+            if field.sets is not None:
+                axes[field.sets] = 0
             continue
         try:
             shape = field.encode(index, value, tensors)
@@ -112,10 +115,10 @@ def _encode_sample(plan: Plan, index: int, sample: object, tensors: list[TensorT
         if field.rows is not None:
             shapes.append((field.name, field.rows, shape))
     text, values = plan.documents.write_sample(plan.json_values(sample), nulls, index)
-    for position, axis in plan.json_axes:
-        axes[axis] = values[position]
+    for name, axis in plan.json_axes:
+        axes[axis] = values[name]
     try:
-        check_rows(axes, shapes)
+        check_rows(axes, shapes, plan.axis_names)
     except RowRuleError as error:
         raise EncodeError(
             f"sample {index}, {error}",

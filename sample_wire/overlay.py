@@ -14,8 +14,9 @@ from typing import Any, Final, cast
 import msgspec
 import numpy as np
 
+from ._declarations import Computed, Field
 from .errors import TemplateError
-from .schema import Computed, Field, SampleBase, Schema
+from .schema import SampleBase, Schema
 
 _SHARED: Final = frozenset({str, int, float, bool, bytes, complex, type(None)})
 _Setter = Callable[[Any, str, Any], None]
@@ -29,15 +30,15 @@ class Overlay:
         computed: the fields of the field set; all others are kept from the template.
     """
 
-    __slots__ = ("_accumulators", "_kept", "_num_fields", "_reserved", "_response_rows", "_set")
+    __slots__ = ("_accumulators", "_kept", "_names", "_reserved", "_response_rows", "_set")
 
     def __init__(self, schema: Schema, computed: tuple[Field, ...]) -> None:
         owners = [(field, field.owner) for field in schema.fields]
-        self._num_fields = len(schema.fields)
+        self._names = frozenset(field.name for field in schema.fields)
         self._kept = [field.name for field in schema.fields if field not in computed]
         self._set = _setter(schema.sample_type)
         self._accumulators = [
-            (field.name, field.default() if field.default else None)
+            field.name
             for field, owner in owners
             if isinstance(owner, Computed) and owner.merge in ("sum", "extend") and not owner.sets
         ]
@@ -61,15 +62,14 @@ class Overlay:
 
         Source: SPEC section 8.
         """
-        for name, default in self._accumulators:
-            value = getattr(template, name)
-            if value != default and not _is_neutral(value):
+        for name in self._accumulators:
+            if not _is_neutral(getattr(template, name)):
                 raise TemplateError(
                     f"template field {name} must be empty: the reply brings its own", field=name
                 )
         for name in self._response_rows:
             value = getattr(template, name)
-            if value is not None and len(value):
+            if value is not None and not (hasattr(value, "__len__") and len(value) == 0):
                 raise TemplateError(
                     f"template field {name} must be None: it is aligned to a response", field=name
                 )
@@ -85,7 +85,8 @@ class Overlay:
         if isinstance(template, SampleBase):
             return self._apply_to_own(template, values, copy_arrays)
         sample = copy.copy(template)
-        for name in self._kept:
+        beside = set(getattr(template, "__dict__", ())) - self._names
+        for name in (*self._kept, *beside):
             self._set(sample, name, independent(getattr(template, name), copy_arrays))
         for name, value in values.items():
             self._set(sample, name, value)
@@ -96,7 +97,7 @@ class Overlay:
         sample = object.__new__(type(template))
         state = {**vars(template), **values}
         kept = self._kept
-        if len(state) != self._num_fields:  # attributes beside the fields are the trainer's too
+        if len(state) != len(self._names):  # attributes beside the fields are the trainer's too
             kept = [name for name in state if name not in values]
         for name in kept:
             value = state[name]
@@ -131,7 +132,11 @@ def independent(value: Any, copy_arrays: bool) -> Any:
     try:
         return _independent(value, copy_arrays)
     except RecursionError:
+        pass
+    try:
         return copy.deepcopy(value)  # holds itself: only a memo can follow that
+    except RecursionError:
+        raise TemplateError("the template nests deeper than this Python can follow") from None
 
 
 def _independent(value: Any, copy_arrays: bool) -> Any:
@@ -160,6 +165,8 @@ def _is_neutral(value: Any) -> bool:
         return all(_is_neutral(getattr(value, name)) for name in value.__struct_fields__)
     if dataclasses.is_dataclass(value):
         return all(_is_neutral(getattr(value, item.name)) for item in dataclasses.fields(value))
+    if isinstance(value, np.ndarray):
+        return not value.any()
     return value is None or (len(value) == 0 if hasattr(value, "__len__") else value == 0)
 
 

@@ -13,13 +13,14 @@ from typing import Any, Final
 import msgspec
 
 from ._container import MAX_HEADER_BYTES, Container, TensorRef
+from ._declarations import Rows
 from ._json import MAX_JSON_DEPTH
 from ._meta import META_TENSOR
 from ._plan import Plan, plan_of
 from .errors import FieldError, LimitError, MetaError
 from .rows import Axes, RowRuleError, check_rows
 from .sample import Sample
-from .schema import Rows, Schema
+from .schema import Schema
 
 MAX_SAMPLES: Final = 4096
 _UINT8: Final = "U8"
@@ -158,11 +159,10 @@ def _check_sample(
             axes[field.sets] = shape[0]
         if field.rows is not None:
             shapes.append((name, field.rows, shape))
-    values = plan.json_values(document) if plan.json_axes else ()
-    for position, axis in plan.json_axes:
-        axes[axis] = values[position]
+    for name, axis in plan.json_axes:
+        axes[axis] = getattr(document, name)
     try:
-        check_rows(axes, shapes)
+        check_rows(axes, shapes, plan.axis_names)
     except RowRuleError as error:
         raise FieldError(
             f"sample {index}, {error}",

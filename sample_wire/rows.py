@@ -6,11 +6,12 @@ follows one of them, as its declaration says; the fields that set an axis say ho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from ._declarations import AXIS_OF_ROWS, Axis, Computed, Field, Rows
 from .errors import EncodeError
-from .schema import AXIS_OF_ROWS, Axis, Computed, Field, Rows, Schema, schema_of
+from .schema import Schema, schema_of
 
 Axes = dict[Axis, int]
 _UNIT: Final = {"tokens": "tokens", "response": "response tokens"}
@@ -33,24 +34,29 @@ def expected_rows(rows: Rows, axes: Axes) -> int:
     return axes[rows]
 
 
-def check_rows(axes: Axes, shapes: Iterable[tuple[str, Rows, Sequence[int]]]) -> None:
+def check_rows(
+    axes: Axes, shapes: Iterable[tuple[str, Rows, Sequence[int]]], setters: Mapping[Axis, str]
+) -> None:
     """Checks every per-row field's shape, and that the response lies within the tokens.
 
     Args:
         axes: length of each axis that the schema has.
         shapes: name, rows rule and shape of each per-row field that is not null.
+        setters: the name of the field that sets each axis.
 
     Raises:
         RowRuleError: a wrong number of rows, or rows with nothing in them.
 
     Source: SPEC section 5.3.
     """
-    if axes.get("response", 0) > axes.get("tokens", axes.get("response", 0)):
+    response = axes.get("response", 0)
+    if not 0 <= response <= axes.get("tokens", response):
+        tokens = axes.get("tokens", 0)
         raise RowRuleError(
-            "response_length",
-            f"says {axes['response']} response tokens, the sample has {axes['tokens']} tokens",
-            expected=axes["tokens"],
-            got=axes["response"],
+            setters["response"],
+            f"says {response} response tokens, the sample has {tokens} tokens",
+            expected=tokens,
+            got=response,
         )
     for name, rows, shape in shapes:
         needed = max(axes["tokens"] - 1, 0) if rows == "transitions" else axes[rows]
@@ -88,7 +94,7 @@ def validate(sample: object, *, schema: Schema | None = None) -> None:
         if field.owner.rows is not None and (value := getattr(sample, field.name)) is not None
     ]
     try:
-        check_rows(axes, shapes)
+        check_rows(axes, shapes, schema.axis_names)
     except RowRuleError as error:
         raise EncodeError(
             str(error), field=error.field, expected=error.expected, got=error.got

@@ -17,133 +17,30 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar
 
 import msgspec
-import numpy as np
 
-from ._dtypes import WireDtype, wire_dtype
+from ._declarations import (
+    NEWEST_FIELD_SET,
+    Axis,
+    Computed,
+    Declaration,
+    Field,
+    Json,
+    Ragged,
+    Template,
+    Tensor,
+)
+from ._guard import check_field
 from ._json import encode_json
 from .errors import SchemaError
 
-Axis = Literal["tokens", "response"]
-Rows = Literal["tokens", "transitions", "response"]
-MergeName = Literal["concat", "last", "sum", "extend", "equal", "text"]
-Merge = MergeName | Callable[[Any, Any], Any]
-Null = Literal["refused", "none", "empty", "template"]
-
-AXIS_OF_ROWS: Final[dict[str, Axis]] = {
-    "tokens": "tokens",
-    "transitions": "tokens",
-    "response": "response",
-}
-NEWEST_FIELD_SET: Final = 2
-_MERGES: Final = typing.get_args(MergeName)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Tensor:
-    """Codec: one tensor a sample.
-
-    Args:
-        dtype: wire dtype, by numpy name.
-        rank: number of axes.
-        strict: take arrays of this dtype only.  Otherwise any array-like whose values the
-            dtype holds exactly.
-    """
-
-    dtype: str
-    rank: int = 1
-    strict: bool = False
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Json:
-    """Codec: a value in the JSON of the payload, of the field's annotated type."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Ragged:
-    """Codec: one flat run of values a row, of any length; two tensors on the wire.
-
-    Args:
-        dtype: wire dtype of the values, by numpy name.
-    """
-
-    dtype: str
-
-
-Codec = Tensor | Json | Ragged
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Computed:
-    """Declares a field that the server makes and that crosses the wire.
-
-    Args:
-        codec: how the value travels.
-        merge: how two turns' values become one: "concat" (observation rows get `fill`),
-            "last", "sum", "extend", "equal" (or refused), "text" (observation tokens are
-            decoded in between), or a function of both values.
-        rows: what the first axis follows: "tokens" (T rows), "transitions" (T-1, never below
-            0), "response" (R), or None.
-        fill: the value of a row that no turn computed; needed with merge "concat" over rows.
-        null: what None means.  "refused": it is no value.  "none": it travels as null.
-            "empty": it cannot be encoded; a null that is read becomes an empty array.
-            "template": a null keeps the template's value.
-        sets: the axis whose length this field gives: its own rows, or its value if a number.
-        overlay: "replace" the template's value, or "update" a mapping with it.
-        omit_default: leave the field out of the JSON while it is at its default.
-        since: the wire field set that first carries it; before, it is the template's.
-        response_keys: keys of a mapping that hold one item for each response token.
-    """
-
-    codec: Codec | None = None
-    merge: Merge | None = None
-    rows: Rows | None = None
-    fill: float | None = None
-    null: Null = "refused"
-    sets: Axis | None = None
-    overlay: Literal["replace", "update"] = "replace"
-    omit_default: bool = False
-    since: int = 1
-    response_keys: tuple[str, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Template:
-    """Declares a field that stays the trainer's own and never crosses the wire.
-
-    Args:
-        rows: "response" where it holds one item for each response token.  Such a field must
-            be empty in a template, and is stripped with the tokens.
-    """
-
-    rows: Literal["response"] | None = None
-
-
-Declaration = Computed | Template
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Field:
-    """One field of a schema: its name, declaration, type, and default factory if it has one."""
-
-    name: str
-    owner: Declaration
-    annotation: Any
-    default: Callable[[], Any] | None
-
-    @property
-    def is_list(self) -> bool:
-        """Whether the annotation asks for lists where the codec would give arrays."""
-        return any(
-            typing.get_origin(option) is list or option is list
-            for option in _union_options(self.annotation)
-        )
+__all__ = ["Computed", "Json", "Ragged", "SampleBase", "Schema", "Template", "Tensor", "schema_of"]
 
 
 class Schema:
@@ -152,22 +49,23 @@ class Schema:
     Attributes:
         sample_type: the class.
         fields: every field, in the order of declaration.
-        axis_fields: the field that sets each axis.
+        axis_fields, axis_names: the field that sets each axis, and its name.
         field_sets: the field sets that can be asked for.
         plans: what the codec compiled for a field set, kept here.
     """
 
-    __slots__ = ("axis_fields", "field_sets", "fields", "plans", "sample_type")
+    __slots__ = ("axis_fields", "axis_names", "field_sets", "fields", "plans", "sample_type")
 
     def __init__(self, sample_type: type, fields: tuple[Field, ...]) -> None:
         self.sample_type = sample_type
         self.fields = fields
         self.axis_fields: dict[Axis, Field] = _axis_fields(sample_type, fields)
+        self.axis_names = {axis: field.name for axis, field in self.axis_fields.items()}
         newest = max((f.owner.since for f in fields if isinstance(f.owner, Computed)), default=1)
         self.field_sets = range(1, max(newest, NEWEST_FIELD_SET) + 1)
         self.plans: dict[int, Any] = {}
         for field in fields:
-            _check_field(self, field)
+            check_field(sample_type.__name__, field, self.axis_fields)
 
     @classmethod
     def of(cls, sample_type: type, declarations: Mapping[str, Declaration] | None = None) -> Schema:
@@ -286,10 +184,23 @@ def _factory(default: Any, factory: Any, missing: Any) -> Callable[[], Any] | No
 def _hints(sample_type: type) -> dict[str, Any]:
     try:
         return typing.get_type_hints(sample_type, include_extras=True)
-    except NameError as error:
+    except (NameError, AttributeError, SyntaxError, TypeError) as error:
         raise SchemaError(
-            f"an annotation of {sample_type.__name__} cannot be resolved: {error}"
+            f"an annotation of {sample_type.__name__} cannot be resolved: {error}",
+            field=_unresolved(sample_type),
         ) from None
+
+
+def _unresolved(sample_type: type) -> str | None:
+    """The first of the class's own fields whose annotation cannot be resolved alone."""
+    scope = vars(sys.modules[sample_type.__module__])
+    for name, annotation in getattr(sample_type, "__annotations__", {}).items():
+        alone = types.SimpleNamespace(__annotations__={name: annotation})
+        try:
+            typing.get_type_hints(alone, globalns=scope)
+        except (NameError, AttributeError, SyntaxError, TypeError):
+            return str(name)
+    return None
 
 
 def _bare(hint: Any) -> Any:
@@ -325,14 +236,6 @@ def _is_declaration(extra: object) -> bool:
     return isinstance(extra, Declaration) or extra is Computed or extra is Template
 
 
-def _union_options(annotation: Any) -> tuple[Any, ...]:
-    if typing.get_origin(annotation) is typing.Annotated:
-        annotation = typing.get_args(annotation)[0]
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        return typing.get_args(annotation)
-    return (annotation,)
-
-
 def _axis_fields(sample_type: type, fields: tuple[Field, ...]) -> dict[Axis, Field]:
     found: dict[Axis, Field] = {}
     for field in fields:
@@ -345,75 +248,6 @@ def _axis_fields(sample_type: type, fields: tuple[Field, ...]) -> dict[Axis, Fie
                 )
             found[field.owner.sets] = field
     return found
-
-
-def _check_field(schema: Schema, field: Field) -> None:
-    """The guard's rules for one field that has its owner."""
-    for broken, rule in _broken_rules(schema, field):
-        if broken:
-            raise SchemaError(
-                f"{schema.sample_type.__name__}.{field.name}: {rule}", field=field.name
-            )
-
-
-def _broken_rules(schema: Schema, field: Field) -> list[tuple[bool, str]]:
-    owner = field.owner
-    axis = AXIS_OF_ROWS.get(owner.rows) if owner.rows is not None else None
-    rules = [
-        (owner.rows is not None and axis is None, f"unknown rows {owner.rows!r}"),
-        (axis is not None and axis not in schema.axis_fields, f"no field sets the axis {axis}"),
-    ]
-    if isinstance(owner, Computed):
-        rules += _broken_codec_rules(owner) + _broken_merge_rules(owner, field.default)
-    return rules
-
-
-def _broken_codec_rules(owner: Computed) -> list[tuple[bool, str]]:
-    codec = owner.codec
-    if not isinstance(codec, Codec):
-        return [(True, "a computed field needs a codec")]
-    if isinstance(codec, Json):
-        return [
-            (owner.rows is not None, "a JSON field has no rows"),
-            (owner.null in ("none", "empty"), "the type of a JSON field says whether it is None"),
-            (owner.overlay == "update" and owner.null == "template", "a mapping has no null"),
-        ]
-    too_flat = isinstance(codec, Tensor) and codec.rank < (1 if owner.rows else 0)
-    return [
-        (wire_of(codec) is None, f"no wire dtype is called {codec.dtype!r}"),
-        (too_flat, f"rank {getattr(codec, 'rank', None)} has no axis for rows"),
-        (isinstance(codec, Ragged) and owner.rows is None, "a ragged field needs rows"),
-        (owner.overlay == "update", "only a JSON field can update the template's value"),
-        (owner.omit_default, "only a JSON field can be left out"),
-    ]
-
-
-def _broken_merge_rules(
-    owner: Computed, default: Callable[[], Any] | None
-) -> list[tuple[bool, str]]:
-    merge = owner.merge
-    if merge is None:
-        return [(True, "a computed field needs a merge rule")]
-    fills = owner.fill is not None or isinstance(owner.codec, Ragged) or callable(merge)
-    by_response = owner.rows == "response"
-    return [
-        (not callable(merge) and merge not in _MERGES, f"unknown merge rule {merge!r}"),
-        (by_response and not fills, "a field with a row for each response token needs a fill"),
-        (
-            by_response and merge != "concat" and not callable(merge),
-            "response rows are merged by concat",
-        ),
-        (owner.since < 1, "field sets count from 1"),
-        (owner.omit_default and default is None, "a field left out at its default needs one"),
-    ]
-
-
-def wire_of(codec: Tensor | Ragged) -> WireDtype | None:
-    """The wire dtype of a tensor codec, or None where the format has no such dtype."""
-    try:
-        return wire_dtype(np.dtype(codec.dtype))
-    except TypeError:
-        return None
 
 
 def _wire_facts(field: Field) -> list[Any]:
