@@ -1,0 +1,127 @@
+"""Results as Markdown tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from benchmarks._formats import OPERATIONS, FormatRow, FormatTable, Operation
+from benchmarks._peers import FORMATS, OURS
+from benchmarks._targets import PER_SECOND, TARGETS, Result, Results, Target, Unit
+
+_NOT_HERE: Final = "not installed"
+
+
+def targets_table(results: Results) -> str:
+    """Every target with its result; "not measured" where the system cannot tell it."""
+    rows = [
+        _target_cells(target, results[key])
+        if key in results
+        else [target.what, _bound(target), "not measured", "", "", "", ""]
+        for key, target in TARGETS.items()
+    ]
+    head = ["row", "target", "median", "min", "peer in the same run", "peer / ours", "verdict"]
+    return _table(head, rows)
+
+
+def formats_table(table: FormatTable) -> str:
+    """Every format at one shape; in brackets, its time over ours in the same form."""
+    head = ["format", *OPERATIONS, "wire bytes", "decode gives", "note"]
+    rows = [
+        _format_cells(table, table.rows[name])
+        if name in table.rows
+        else [name, _NOT_HERE, "", "", "", "", ""]
+        for name in FORMATS
+    ]
+    return _table(head, rows)
+
+
+def losses_text(table: FormatTable) -> str:
+    """Where a peer was faster than ours: a line for each operation, the fastest peer first."""
+    lines = [
+        f"- {operation}: {'; '.join(table.faster_peers(operation)) or 'none'}"
+        for operation in OPERATIONS
+    ]
+    head = f"Faster than sample_wire in the same form at {table.shape}:"
+    return "\n".join([head, "", *lines])
+
+
+def sizes_table(tables: Sequence[FormatTable]) -> str:
+    """Bytes of each format at each shape, and their share of the bare tensors."""
+    head = ["format", *(f"{table.shape}, bytes" for table in tables)]
+    rows = [["the tensors alone", *(f"{table.tensor_bytes:,}" for table in tables)]]
+    for name in FORMATS:
+        if name != OURS[1]:  # the same bytes as unjoined
+            shown = "sample_wire" if name == OURS[0] else name
+            rows.append([shown, *(_size_cell(table, name) for table in tables)])
+    return _table(head, rows)
+
+
+def duration(seconds: float) -> str:
+    """Three digits in the unit that suits the size."""
+    if seconds < 1e-3:
+        return f"{_digits(seconds * 1e6)} us"
+    return f"{_digits(seconds * 1e3)} ms"
+
+
+def _target_cells(target: Target, result: Result) -> list[str]:
+    is_met = target.is_met(result.value * PER_SECOND[target.unit])
+    return [
+        target.what,
+        _bound(target),
+        _in_unit(result.value, target.unit),
+        "" if result.least is None else _in_unit(result.least, target.unit),
+        _peer_cell(result, target.unit),
+        "" if result.peer_value is None else f"{_digits(result.peer_value / result.value)}x",
+        "met" if is_met else "**missed**",
+    ]
+
+
+def _peer_cell(result: Result, unit: Unit) -> str:
+    if result.peer_value is None:
+        return result.peer or ""
+    return f"{result.peer}: {_in_unit(result.peer_value, unit)}"
+
+
+def _bound(target: Target) -> str:
+    return f"{target.bound} {target.limit:g} {target.unit}"
+
+
+def _in_unit(value: float, unit: Unit) -> str:
+    return f"{_digits(value * PER_SECOND[unit])} {unit}"
+
+
+def _digits(number: float) -> str:
+    """Three significant digits, without an exponent."""
+    decimals = 0 if number >= 100 else 1 if number >= 10 else 2 if number >= 1 else 3
+    return f"{number:.{decimals}f}"
+
+
+def _size_cell(table: FormatTable, name: str) -> str:
+    if name not in table.rows:
+        return _NOT_HERE
+    size = table.rows[name].wire_bytes
+    return f"{size:,} ({size / table.tensor_bytes:.4f})"
+
+
+def _format_cells(table: FormatTable, row: FormatRow) -> list[str]:
+    return [
+        row.format.name,
+        *(_time_cell(table, row, operation) for operation in OPERATIONS),
+        f"{row.wire_bytes:,}",
+        "views" if row.format.gives_views else "copies",
+        row.format.note,
+    ]
+
+
+def _time_cell(table: FormatTable, row: FormatRow, operation: Operation) -> str:
+    seconds = row.times[operation].median_s
+    if row.format.name in OURS:
+        return duration(seconds)
+    ratio = seconds / table.ours(row, operation).times[operation].median_s
+    return f"{duration(seconds)} ({_digits(ratio)}x)"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

@@ -1,0 +1,187 @@
+"""The command `sample-wire`: a thin shell that reads files and prints what others made.
+
+Exit status: 0 good; 1 the payload or recording is refused, or the demo's check failed; 2 wrong
+usage or a file that cannot be read; 130 interrupted; 141 the reader of our output went away.
+"""
+
+from __future__ import annotations
+
+import argparse
+import mmap
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from . import __version__
+from ._report import printable, summary_text
+from .bench import SHAPES, bench_lines
+from .codec import decode_samples
+from .errors import DecodeError, SampleWireError
+from .inspection import inspect_payload, summary_json
+from .reader import MAX_SAMPLES
+from .sample import Sample
+
+REFUSED: Final = 1
+USAGE: Final = 2
+INTERRUPTED: Final = 130  # 128 + SIGINT and 128 + SIGPIPE, as shells report them
+BROKEN_PIPE: Final = 141
+_STDIN: Final = "-"
+_FIELD_SETS: Final = tuple(Sample.__sample_schema__.field_sets)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command line; returns the exit status.
+
+    Args:
+        argv: the arguments without the program's name; None takes the process's own.
+
+    Raises:
+        SystemExit: from argparse, for --help, --version and wrong usage (2).
+    """
+    arguments = _parser().parse_args(argv)
+    try:
+        status: int = arguments.run(arguments)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # What is still buffered would fail again when the interpreter flushes it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except SampleWireError as error:
+        _complain(f"{type(error).__name__}: {error}")
+        return REFUSED
+    except OSError as error:
+        _complain(_why_unreadable(error))
+        return USAGE
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="sample-wire", description="Looks into, checks and measures sample_wire payloads."
+    )
+    parser.add_argument("--version", action="version", version=f"sample-wire {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    inspect = commands.add_parser("inspect", help="say what a payload holds")
+    inspect.add_argument("file", metavar="FILE", help="the payload; - reads standard input")
+    inspect.add_argument("--json", action="store_true", help="print one JSON object")
+    inspect.add_argument(
+        "--no-max-id", action="store_true", help="leave R3's bytes unread, and its max id out"
+    )
+    _add_reading_options(inspect)
+    inspect.set_defaults(run=_inspect)
+
+    verify = commands.add_parser("verify", help="decode payloads and throw the samples away")
+    verify.add_argument("files", metavar="FILE", nargs="+", help="payloads; - is standard input")
+    _add_reading_options(verify)
+    verify.set_defaults(run=_verify)
+
+    bench = commands.add_parser("bench", help="measure encode and decode on this machine")
+    bench.add_argument("--shape", choices=tuple(SHAPES), help="one shape instead of all")
+    bench.set_defaults(run=_bench)
+
+    demo = commands.add_parser("demo", help="send a recorded rollout through the wire")
+    demo.add_argument(
+        "recording",
+        metavar="RECORDING.json",
+        nargs="?",
+        help="token-in, token-out turns of vLLM, shaped as the recording in sample_wire/demo",
+    )
+    demo.set_defaults(run=_demo)
+    return parser
+
+
+def _add_reading_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--field-set",
+        type=int,
+        choices=_FIELD_SETS,
+        default=_FIELD_SETS[0],
+        help="the field set that the payload was asked for (default %(default)s)",
+    )
+    parser.add_argument(
+        "--max-samples",
+        type=int,
+        metavar="N",
+        default=MAX_SAMPLES,
+        help="refuse more samples (default %(default)s)",
+    )
+
+
+def _inspect(arguments: argparse.Namespace) -> int:
+    try:
+        summary = inspect_payload(
+            _read(arguments.file),
+            field_set=arguments.field_set,
+            max_samples=arguments.max_samples,
+            max_ids=not arguments.no_max_id,
+        )
+    except DecodeError as error:
+        _complain_of(arguments.file, error)
+        return REFUSED
+    name = _shown(arguments.file)
+    print(summary_json(summary) if arguments.json else summary_text(summary, name))
+    return 0
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    return max(
+        _verify_one(name, arguments.field_set, arguments.max_samples) for name in arguments.files
+    )
+
+
+def _verify_one(name: str, field_set: int, max_samples: int) -> int:
+    try:
+        payload = _read(name)
+        reply = decode_samples(payload, Sample(), field_set=field_set, max_samples=max_samples)
+    except OSError as error:
+        _complain(_why_unreadable(error))
+        return USAGE
+    except DecodeError as error:
+        _complain_of(name, error)
+        return REFUSED
+    print(f"{_shown(name)}: good, {len(payload):,} bytes, samples {len(reply.samples):,}")
+    return 0
+
+
+def _bench(arguments: argparse.Namespace) -> int:
+    for line in bench_lines([arguments.shape] if arguments.shape else list(SHAPES)):
+        print(line, flush=True)
+    return 0
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    from .demo import run_demo
+
+    return run_demo(arguments.recording)
+
+
+def _read(name: str) -> bytes | mmap.mmap:
+    """A file's bytes: mapped where that can be done, else read."""
+    if name == _STDIN:
+        return sys.stdin.buffer.read()
+    with open(name, "rb") as file:
+        try:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (ValueError, OSError):  # an empty file, a pipe, a device
+            return file.read()
+
+
+def _shown(name: str) -> str:
+    return "standard input" if name == _STDIN else printable(name)
+
+
+def _why_unreadable(error: OSError) -> str:
+    where = f"{printable(str(error.filename))}: " if error.filename is not None else ""
+    return f"{where}{error.strerror or error}"
+
+
+def _complain_of(name: str, error: DecodeError) -> None:
+    _complain(f"{_shown(name)}: {type(error).__name__}: {error}")
+
+
+def _complain(text: str) -> None:
+    print(f"sample-wire: {printable(text)}", file=sys.stderr)
