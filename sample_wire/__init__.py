@@ -3,6 +3,7 @@
 from ._container import read_container, write_container
 from .codec import SamplesReply, decode_samples, encode_samples
 from .errors import (
+    AssemblyError,
     ContainerError,
     DecodeError,
     EncodeError,
@@ -24,6 +25,7 @@ from .schema import Computed, Json, Ragged, SampleBase, Schema, Template, Tensor
 __version__ = "0.1.0"
 
 __all__ = [
+    "AssemblyError",
     "Computed",
     "ContainerError",
     "DecodeError",

@@ -82,6 +82,11 @@ def bytes_of(value: Array) -> memoryview:
     return value.reshape(-1).view(np.uint8).data.toreadonly()
 
 
+def holds_odd_bools(value: Array) -> bool:
+    """Whether a bool array has a byte that is neither 0 nor 1, which numpy has no value for."""
+    return value.size > 0 and bool((value.reshape(-1).view(np.uint8) > 1).any())
+
+
 def _as_array(value: object) -> Array:
     if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
         raise ValueRefusedError("holds masked elements, which have no value")
@@ -112,7 +117,7 @@ def _from_sequence(value: Sequence[object], dtype: np.dtype[Any]) -> Array:
     found = _as_array(value)
     if found.size == 0:
         return np.empty(found.shape, dtype)
-    if found.dtype.kind == "f" and (np.abs(found) >= _EXACT_IN_FLOAT64).any():
+    if found.dtype.kind == "f" and (np.abs(_widened(found)) >= _EXACT_IN_FLOAT64).any():
         # A large integer between floats has been rounded by now: go element by element.
         return _slow_cast(value, found.shape, dtype)
     return _exact_cast(found, dtype)
@@ -131,7 +136,7 @@ def _fast_flat(value: Sequence[object], dtype: np.dtype[Any]) -> Array | None:
     if dtype.kind == "i":
         try:
             packed = struct.pack(f"{len(value)}q", *value)
-        except struct.error:
+        except (struct.error, TypeError, OverflowError):
             return None
         integers = np.frombuffer(packed, np.int64)
         return integers if dtype.itemsize == 8 else _exact_cast(integers, dtype)
@@ -176,7 +181,7 @@ def _exact_cast(found: Array, dtype: np.dtype[Any]) -> Array:
         )
     bad = _inexact(found, dtype)
     if bad is not None and bad.any():
-        at = tuple(int(axis[0]) for axis in np.nonzero(bad))
+        at = tuple(map(int, np.unravel_index(int(np.argmax(bad)), bad.shape)))
         raise _inexact_error(found[at].item(), at, dtype)
     return found.astype(dtype, order="C")
 
@@ -189,7 +194,7 @@ def _inexact(found: Array, dtype: np.dtype[Any]) -> npt.NDArray[np.bool_] | None
         return None
     low, high = (0, 1) if dtype.kind == "b" else _int_range(dtype)
     if found.dtype.kind == "f":
-        wide = found.astype(np.float64) if found.dtype.itemsize < 8 else found
+        wide = _widened(found)
         fits = (wide >= low) & (wide < float(high) + 1) & (np.trunc(wide) == wide)
         return np.asarray(~fits)
     own_low, own_high = _int_range(found.dtype)
@@ -209,8 +214,13 @@ def _inexact_as_float(found: Array, dtype: np.dtype[Any]) -> npt.NDArray[np.bool
     if found.dtype.itemsize == 8:
         # The largest integer rounds up to 2**63 or 2**64, where no integer of the dtype lies;
         # whether that wraps or saturates on the way back differs by processor.
-        changed |= cast >= float(_int_range(found.dtype)[1])
+        changed |= cast.astype(np.float64) >= float(_int_range(found.dtype)[1])
     return changed
+
+
+def _widened(found: Array) -> Array:
+    """Floats in a dtype that the bounds of every integer dtype can be compared in."""
+    return found.astype(np.float64) if found.dtype.itemsize < 8 else found
 
 
 def _int_range(dtype: np.dtype[Any]) -> tuple[int, int]:

@@ -13,6 +13,7 @@ What is left to callers: which tensors there should be, and what their values me
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
@@ -22,17 +23,18 @@ from typing import Annotated, Any, Final
 import msgspec
 import numpy as np
 
-from ._arrays import Array, ValueRefusedError, wire_array
+from ._arrays import Array, ValueRefusedError, holds_odd_bools, wire_array
 from ._dtypes import BY_WIRE_NAME, WireDtype, wire_dtype
 from ._json import MAX_JSON_DEPTH, StrictJsonError, encode_json, strict_loads
 from .errors import ContainerError, EncodeError
-from .payload import Payload, as_bytes_view
+from .payload import Payload, Piece, as_bytes_view
 
 MAX_HEADER_BYTES: Final = 100_000_000
 # numpy 1.26 holds at most 32 axes; fixed here so that every numpy gives one verdict.
 MAX_RANK: Final = 32
 _MAX_ARRAY_BYTES: Final = 2**63 - 1
 _PREFIX_BYTES: Final = 8
+_unpack_prefix: Final = struct.Struct("<Q").unpack_from
 _ALIGNMENT: Final = 8
 _METADATA_KEY: Final = "__metadata__"
 
@@ -58,7 +60,6 @@ _decode_entries: Final = msgspec.json.Decoder(dict[str, TensorRef]).decode
 
 # One tensor to write: layout order of its dtype, name, wire name of the dtype, shape, its
 # bytes in pieces, their size together.  A plain tuple: it is made and sorted on the hot path.
-Piece = Array | memoryview
 TensorToWrite = tuple[int, str, str, Sequence[int], Sequence[Piece], int]
 
 
@@ -84,13 +85,13 @@ class Container:
     def __init__(self, buffer: object, *, max_header_bytes: int = MAX_HEADER_BYTES) -> None:
         pieces = tuple(buffer) if isinstance(buffer, Payload) else (as_bytes_view(buffer),)
         self._pieces = pieces
-        self._starts = (0,) if len(pieces) == 1 else (*accumulate(map(len, pieces), initial=0),)
-        nbytes = len(pieces[0]) if len(pieces) == 1 else self._starts[-1]
+        self._starts = () if len(pieces) == 1 else (*accumulate(map(len, pieces), initial=0),)
+        nbytes = self._starts[-1] if self._starts else len(pieces[0])
         if nbytes < _PREFIX_BYTES:
             raise ContainerError(
                 "the payload is shorter than a container's 8 length bytes", got=f"{nbytes} bytes"
             )
-        header_bytes = int.from_bytes(self.read(0, _PREFIX_BYTES), "little")
+        (header_bytes,) = _unpack_prefix(*self._locate(0, _PREFIX_BYTES))
         self._data_start = data_start = _PREFIX_BYTES + header_bytes
         if header_bytes > max_header_bytes or data_start > nbytes:
             raise _header_size_error(header_bytes, nbytes - _PREFIX_BYTES, max_header_bytes)
@@ -110,7 +111,7 @@ class Container:
         if not array.flags.aligned:
             array = array.copy()
             array.flags.writeable = False
-        if dtype.kind == "b" and (array.view(np.uint8) > 1).any():
+        if dtype.kind == "b" and holds_odd_bools(array):
             raise ContainerError("a BOOL tensor holds a byte that is neither 0 nor 1")
         return array
 
@@ -126,7 +127,7 @@ class Container:
 
     def _locate(self, start: int, nbytes: int) -> tuple[memoryview, int]:
         """A view that holds nbytes bytes at the returned offset; a copy if they are in pieces."""
-        if len(self._pieces) == 1:
+        if not self._starts:
             return self._pieces[0], start
         if nbytes == 0:
             return memoryview(b""), 0
@@ -191,7 +192,7 @@ def write_container(
 
 def tensor_of(name: str, wire: WireDtype, array: Array) -> TensorToWrite:
     """The tensor to write for a C-contiguous native array of the wire dtype; aliases it."""
-    if wire.name == "BOOL" and (array.view(np.uint8) > 1).any():
+    if wire.name == "BOOL" and holds_odd_bools(array):
         raise EncodeError("a bool array holds a byte that is neither 0 nor 1")
     return wire.order, name, wire.name, array.shape, (array,), array.nbytes
 

@@ -63,6 +63,7 @@ def _broken_codec_rules(field: Field, owner: Computed) -> list[tuple[bool, str]]
         (wire_of(codec) is None, f"no wire dtype is called {codec.dtype!r}"),
         (too_flat, f"rank {getattr(codec, 'rank', None)} has no axis for rows"),
         (isinstance(codec, Ragged) and owner.rows is None, "a ragged field needs rows"),
+        (owner.sets not in (None, owner.rows), f"what sets the axis {owner.sets} has its rows"),
         (owner.overlay == "update", "only a JSON field can update the template's value"),
         (owner.omit_default, "only a JSON field can be left out"),
     ]

@@ -8,6 +8,7 @@ afterwards: cheaply where the text is what our own writer writes, else by `stric
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Final, NoReturn
 
@@ -59,6 +60,7 @@ def strict_loads(text: bytes, max_depth: int) -> object:
             object_pairs_hook=_unique,
             parse_constant=_refuse_constant,
             parse_int=_parse_int,
+            parse_float=_parse_float,
         )
         encode_json(value)  # a lone surrogate can be parsed, but not written again
     except StrictJsonError:
@@ -81,6 +83,13 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def _refuse_constant(_name: str) -> NoReturn:
     raise StrictJsonError("holds NaN or Infinity, which are not JSON")
+
+
+def _parse_float(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise StrictJsonError("holds a number beyond the range of a double")
+    return number
 
 
 def _parse_int(digits: str) -> int | float:

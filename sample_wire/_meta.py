@@ -21,7 +21,7 @@ import numpy as np
 
 from ._declarations import NULLS_KEY, Axis, Computed, Field
 from ._json import MAX_JSON_DEPTH, StrictJsonError, encode_json, exceeds_depth, strict_loads
-from ._plain import NotPlainError, check_writable, plain
+from ._plain import NotPlainError, check_writable, may_hold_unreadable, plain
 from .errors import (
     DecodeError,
     EncodeError,
@@ -184,6 +184,9 @@ class Documents:
                 if named[field.name] is not msgspec.UNSET:
                     named[field.name] = field.plain_value(named[field.name], sample_index)
             text = self._write(named, nulls)
+        if may_hold_unreadable(text):
+            for field in self._free:
+                named[field.name] = field.plain_value(named[field.name], sample_index)
         if exceeds_depth(text, _SAMPLE_DEPTH):
             raise EncodeError(
                 f"sample {sample_index}: its JSON nests too deep", sample_index=sample_index
@@ -260,9 +263,12 @@ def write_document(
         session = plain({} if session_metadata is None else session_metadata, MAX_JSON_DEPTH - 1)
         if type(session) is not dict:
             raise NotPlainError(f"is of type {type(session).__name__}, it must be a dict")
+        text = encode_json(session)
+        if may_hold_unreadable(text):
+            check_writable(session)
         return b'{"samples":[%b],"session_metadata":%b,"empty_reason":%b}' % (
             b",".join(samples),
-            encode_json(session),
+            text,
             encode_json(empty_reason),
         )
     except NotPlainError as error:
@@ -297,11 +303,12 @@ def _refuse_document(text: bytes, error: msgspec.ValidationError) -> NoReturn:
     except msgspec.DecodeError:
         found = msgspec.UNSET
     _check_format(found)
-    place = _IN_SAMPLE.search(str(error))
-    missing = _MISSING_FIELD.search(str(error))
+    told = _without_content(error)
+    place = _IN_SAMPLE.search(told)
+    missing = _MISSING_FIELD.search(told)
     kind: type[DecodeError] = FieldError if place else MetaError
     raise kind(
-        f"the JSON in {META_TENSOR} is not of the right form: {_without_content(error)}",
+        f"the JSON in {META_TENSOR} is not of the right form: {told}",
         field=missing.group(1) if missing else place.group(2) if place else None,
         sample_index=int(place.group(1)) if place else None,
     ) from None

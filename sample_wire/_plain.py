@@ -9,6 +9,7 @@ needs neither is returned as it is, not copied.
 from __future__ import annotations
 
 import math
+import re
 from typing import Any, Final
 
 import numpy as np
@@ -16,6 +17,8 @@ import numpy as np
 from ._json import encode_json
 
 _ATOMS: Final = frozenset({str, int, bool, type(None)})
+_MAX_INTEGER_CHARS: Final = 4300
+_LONG_NEGATIVE: Final = re.compile(rb"-[0-9]{4300}")
 _NUMBERS: Final = frozenset({int, float, bool, type(None), str})
 
 
@@ -82,7 +85,17 @@ def check_writable(value: Any) -> Any:
             raise NotPlainError("holds a lone surrogate, which is no text") from None
         except ValueError:
             raise NotPlainError("has thousands of digits, which readers refuse") from None
+        if kind is int and value < 0 and len(str(value)) > _MAX_INTEGER_CHARS:
+            raise NotPlainError("has thousands of digits, which readers refuse")
     return value
+
+
+def may_hold_unreadable(text: bytes) -> bool:
+    """Whether JSON text may hold an integer that can be written, yet not read by msgspec.
+
+    That is a negative one of 4300 digits: msgspec counts the sign.  Text may look the same.
+    """
+    return len(text) > _MAX_INTEGER_CHARS and _LONG_NEGATIVE.search(text) is not None
 
 
 def _check_under(step: str, items: tuple[Any, ...]) -> None:

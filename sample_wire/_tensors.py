@@ -16,7 +16,9 @@ from ._arrays import Array, ValueRefusedError, wire_array
 from ._container import Container, TensorRef, TensorToWrite, tensor_of
 from ._declarations import Axis, Computed, Field, Ragged, Rows, Tensor, wire_of
 from ._dtypes import BY_WIRE_NAME, WireDtype
+from .blocks import RowBlocks
 from .errors import FieldError
+from .payload import Piece, Widened
 
 _OFFSETS: Final = BY_WIRE_NAME["I64"]
 Refs = tuple[TensorRef, ...]
@@ -66,19 +68,41 @@ class DenseField:
         Raises:
             ValueRefusedError: the tensors would not be equal to the value.
         """
+        if isinstance(value, RowBlocks):
+            return self._encode_blocks(index, value, tensors)
         if type(value) is not np.ndarray or not (
             value.dtype is self._dtype and value.flags.c_contiguous
         ):
             value = wire_array(value, self._dtype, strict=self._strict)
         shape: tuple[int, ...] = value.shape
-        if len(shape) != self.rank:
-            raise ValueRefusedError(
-                f"has rank {len(shape)}, not {self.rank}",
-                expected=str(self.rank),
-                got=str(len(shape)),
-            )
+        self._check_rank(len(shape))
         tensors.append(tensor_of(f"{self.name}.{index}", self._wire, value))
         return shape
+
+    def _encode_blocks(
+        self, index: int, value: RowBlocks, tensors: list[TensorToWrite]
+    ) -> tuple[int, ...]:
+        """Rows in blocks are not joined: each is aliased, or widened when it is sent."""
+        self._check_rank(len(value.shape))
+        pieces: list[Piece] = []
+        for block in value.blocks:
+            if not np.can_cast(block.dtype, self._dtype, "safe"):
+                raise ValueRefusedError(
+                    f"holds {block.dtype} rows, which {self._dtype} cannot carry unchanged",
+                    expected=str(self._dtype),
+                    got=str(block.dtype),
+                )
+            pieces.append(block if block.dtype == self._dtype else Widened(block, self._dtype))
+        nbytes = sum(piece.nbytes for piece in pieces)
+        name = f"{self.name}.{index}"
+        tensors.append((self._wire.order, name, self._wire.name, value.shape, pieces, nbytes))
+        return value.shape
+
+    def _check_rank(self, rank: int) -> None:
+        if rank != self.rank:
+            raise ValueRefusedError(
+                f"has rank {rank}, not {self.rank}", expected=str(self.rank), got=str(rank)
+            )
 
     def find(self, tensors: dict[str, TensorRef], index: int) -> tuple[Refs, typing.Sequence[int]]:
         """The field's tensors for one sample, and the shape its rows are counted by.
@@ -160,7 +184,7 @@ class RaggedField(DenseField):
 
     def read(self, container: Container, refs: Refs, index: int) -> Any:
         values, offsets = container.view(refs[0]), container.view(refs[1])
-        in_order = offsets[0] == 0 and (np.diff(offsets) >= 0).all()
+        in_order = offsets[0] == 0 and (offsets[1:] >= offsets[:-1]).all()
         if not in_order or offsets[-1] != len(values):
             raise self.error(index, "has offsets that do not cover its values in order")
         return [values[start:stop] for start, stop in itertools.pairwise(offsets.tolist())]

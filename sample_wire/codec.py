@@ -10,8 +10,9 @@ Shape letters: N samples.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar, cast
+
+import msgspec
 
 from ._arrays import ValueRefusedError
 from ._container import MAX_HEADER_BYTES, TensorToWrite, build_container
@@ -32,8 +33,7 @@ _UINT8: Final = BY_WIRE_NAME["U8"]
 SampleT = TypeVar("SampleT")
 
 
-@dataclass(frozen=True, slots=True)
-class SamplesReply(Generic[SampleT]):
+class SamplesReply(msgspec.Struct, Generic[SampleT], frozen=True):
     """What decode_samples returns.
 
     Attributes:

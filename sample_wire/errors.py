@@ -88,3 +88,34 @@ class TemplateError(SampleWireError, ValueError):
     """The caller's template sample already carries computed state."""
 
     http_status_hint = 422
+
+
+class AssemblyError(SampleWireError, ValueError):
+    """Records that cannot become a sample.
+
+    Attributes:
+        turn: number of the turn that is at fault, counted from 1, or None.
+    """
+
+    http_status_hint = 422
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        turn: int | None = None,
+        field: str | None = None,
+        expected: str | None = None,
+        got: str | None = None,
+    ) -> None:
+        where = "" if turn is None else f"turn {turn}: "
+        super().__init__(where + message, field=field, expected=expected, got=got)
+        self.turn = turn
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Keeps the message as it is; it names the turn already."""
+        return _rebuilt_assembly_error, (str(self),), self.__dict__
+
+
+def _rebuilt_assembly_error(message: str) -> AssemblyError:
+    return AssemblyError(message)

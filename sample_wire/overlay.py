@@ -38,7 +38,7 @@ class Overlay:
         self._kept = [field.name for field in schema.fields if field not in computed]
         self._set = _setter(schema.sample_type)
         self._accumulators = [
-            field.name
+            (field.name, _comparable(field.default))
             for field, owner in owners
             if isinstance(owner, Computed) and owner.merge in ("sum", "extend") and not owner.sets
         ]
@@ -62,8 +62,11 @@ class Overlay:
 
         Source: SPEC section 8.
         """
-        for name in self._accumulators:
-            if not _is_neutral(getattr(template, name)):
+        for name, default in self._accumulators:
+            value = getattr(template, name)
+            if type(value) is type(default) and value == default:
+                continue  # the usual case, decided at C speed
+            if not _is_neutral(value):
                 raise TemplateError(
                     f"template field {name} must be empty: the reply brings its own", field=name
                 )
@@ -157,6 +160,12 @@ def _independent(value: Any, copy_arrays: bool) -> Any:
         shared.flags.writeable = False
         return shared
     return copy.deepcopy(value)
+
+
+def _comparable(default: Callable[[], Any] | None) -> Any:
+    """A field's default if it is neutral and can be compared by ==, else None."""
+    value = default() if default is not None else None
+    return value if isinstance(value, (list, msgspec.Struct)) and _is_neutral(value) else None
 
 
 def _is_neutral(value: Any) -> bool:

@@ -21,6 +21,39 @@ if TYPE_CHECKING:
 _MAX_BUFFERS_PER_SEND: Final = 1024
 
 
+# Bytes of a widened block that are made at once: small enough to stay in the cache.
+_WIDENED_BYTES: Final = 1 << 20
+
+
+class Widened:
+    """An array that is sent in a wider dtype; the wide bytes are made piece by piece.
+
+    Args:
+        array: C-contiguous, of a dtype that casts to dtype without loss.
+        dtype: the wire dtype.
+    """
+
+    __slots__ = ("_dtype", "_flat", "nbytes")
+
+    def __init__(self, array: Array, dtype: np.dtype[np.generic]) -> None:
+        self._flat = array.reshape(-1)
+        self._dtype = dtype
+        self.nbytes: int = array.size * dtype.itemsize
+
+    def views(self) -> Iterator[memoryview]:
+        """The wide bytes, in new buffers of limited size."""
+        step = _WIDENED_BYTES // self._dtype.itemsize
+        for start in range(0, self._flat.size, step):
+            yield bytes_of(self._flat[start : start + step].astype(self._dtype))
+
+    def copy_into(self, target: Array) -> None:
+        """Writes the wide bytes into a uint8 array of nbytes."""
+        np.copyto(target.view(self._dtype), self._flat, casting="safe")
+
+
+Piece = Array | memoryview | Widened
+
+
 class BinaryWriter(Protocol):
     """Anything with a write method for bytes: a file, a BytesIO, a pipe."""
 
@@ -51,12 +84,12 @@ class Payload:
     __slots__ = ("_pieces", "nbytes")
 
     def __init__(self, buffers: Iterable[Buffer]) -> None:
-        self._pieces: Sequence[memoryview | Array] = [as_bytes_view(item) for item in buffers]
+        self._pieces: Sequence[Piece] = [as_bytes_view(item) for item in buffers]
         self.nbytes: int = sum(piece.nbytes for piece in self._pieces)
 
     @classmethod
-    def of_pieces(cls, pieces: Sequence[memoryview | Array], nbytes: int) -> Payload:
-        """A payload of C-contiguous arrays and byte views, their total size known.
+    def of_pieces(cls, pieces: Sequence[Piece], nbytes: int) -> Payload:
+        """A payload of C-contiguous arrays, byte views and widened blocks, of nbytes in total.
 
         Views of the arrays are made when the payload is iterated, not here.
         """
@@ -68,14 +101,17 @@ class Payload:
     def __iter__(self) -> Iterator[memoryview]:
         """The buffers in wire order: read-only, one-dimensional, format 'B', no copies."""
         for piece in self._pieces:
-            yield bytes_of(piece) if isinstance(piece, np.ndarray) else piece.toreadonly()
+            if isinstance(piece, Widened):
+                yield from piece.views()
+            else:
+                yield bytes_of(piece) if isinstance(piece, np.ndarray) else piece.toreadonly()
 
     def __bytes__(self) -> bytes:
         """The whole payload as one bytes object.  Cost: one copy; `contiguous` is faster."""
         return b"".join(self)
 
     def __repr__(self) -> str:
-        return f"Payload({self.nbytes} bytes in {len(self._pieces)} buffers)"
+        return f"Payload({self.nbytes} bytes in {len(self._pieces)} pieces)"
 
     def contiguous(self) -> memoryview:
         """The whole payload as one new writable buffer of format 'B'.
@@ -85,9 +121,14 @@ class Payload:
         """
         whole = np.empty(self.nbytes, np.uint8)
         position = 0
-        for view in self:
-            np.copyto(whole[position : position + len(view)], np.frombuffer(view, np.uint8))
-            position += len(view)
+        for piece in self._pieces:
+            target = whole[position : position + piece.nbytes]
+            if isinstance(piece, Widened):
+                piece.copy_into(target)
+            else:
+                view = bytes_of(piece) if isinstance(piece, np.ndarray) else piece
+                np.copyto(target, np.frombuffer(view, np.uint8))
+            position += piece.nbytes
         return whole.data
 
     def write_to(self, file: BinaryWriter) -> int:

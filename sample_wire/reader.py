@@ -24,7 +24,7 @@ from .schema import Schema
 
 MAX_SAMPLES: Final = 4096
 _UINT8: Final = "U8"
-SampleRefs = dict[str, tuple[TensorRef, ...]]
+SampleRefs = list[tuple[TensorRef, ...] | None]
 
 
 class PayloadReader:
@@ -37,7 +37,8 @@ class PayloadReader:
     Attributes:
         container: the container, for sizes and raw tensors.
         document: the parsed JSON: session_metadata, empty_reason.
-        refs: for each of the N samples, where its tensors lie; a null field is not there.
+        refs: for each of the N samples and each array field, in the plan's order, where its
+            tensors lie; None where it is null.
 
     Raises:
         DecodeError: as for decode_samples, but for what only a tensor's own bytes can show.
@@ -71,13 +72,18 @@ class PayloadReader:
         self.refs = [
             _check_sample(plan, tensors, index, sample) for index, sample in enumerate(samples)
         ]
-        promised = 1 + sum(len(refs) for sample in self.refs for refs in sample.values())
+        promised = 1 + sum(len(refs) for sample in self.refs for refs in sample if refs)
         if promised != len(tensors):
             raise FieldError(
                 "the payload holds tensors that no sample refers to",
                 expected=f"{promised} tensors",
                 got=f"{len(tensors)} tensors",
             )
+
+    def named_refs(self, index: int) -> dict[str, tuple[TensorRef, ...]]:
+        """Where the tensors of one sample's array fields lie, by field; without null fields."""
+        fields = zip(self._plan.arrays, self.refs[index], strict=True)
+        return {field.name: refs for field, refs in fields if refs is not None}
 
     def values(self, index: int, names: Collection[str] | None = None) -> dict[str, Any]:
         """The fields of one sample, or those that are named.
@@ -99,13 +105,15 @@ class PayloadReader:
                 found[json_field.name] = json_field.new_default()
         if names is not None:
             found = {name: value for name, value in found.items() if name in names}
-        for field in plan.arrays:
-            name = field.name
-            if names is None or name in names:
-                if name in refs:
-                    found[name] = field.read(self.container, refs[name], index)
-                else:
-                    found[name] = field.empty() if field.null_is_empty else None
+        for field, found_refs in zip(plan.arrays, refs, strict=True):
+            if names is None or field.name in names:
+                found[field.name] = (
+                    field.read(self.container, found_refs, index)
+                    if found_refs is not None
+                    else field.empty()
+                    if field.null_is_empty
+                    else None
+                )
         return found
 
 
@@ -146,15 +154,17 @@ def _check_sample(
     """Checks all that the header and the JSON say of one sample."""
     nulls = _nulls(plan, index, document.nulls)
     axes: Axes = {}
-    refs: SampleRefs = {}
+    refs: SampleRefs = []
     shapes: list[tuple[str, Rows, Sequence[int]]] = []
     for field in plan.arrays:
         name = field.name
         if name in nulls:
             if field.sets is not None:
                 axes[field.sets] = 0
+            refs.append(None)
             continue
-        refs[name], shape = field.find(tensors, index)
+        found, shape = field.find(tensors, index)
+        refs.append(found)
         if field.sets is not None:
             axes[field.sets] = shape[0]
         if field.rows is not None:

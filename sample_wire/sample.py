@@ -129,7 +129,7 @@ class Sample(SampleBase):
         default_factory=SpecInfo
     )
     reward: Annotated[
-        float | dict[str, Any] | None,
+        int | float | dict[str, Any] | None,
         Computed(codec=Json(), merge="equal", null="template", since=2),
     ] = None
 

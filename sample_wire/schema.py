@@ -35,6 +35,7 @@ from ._declarations import (
     Ragged,
     Template,
     Tensor,
+    wire_of,
 )
 from ._guard import check_field
 from ._json import encode_json
@@ -253,6 +254,7 @@ def _axis_fields(sample_type: type, fields: tuple[Field, ...]) -> dict[Axis, Fie
 def _wire_facts(field: Field) -> list[Any]:
     owner = typing.cast(Computed, field.owner)
     codec = owner.codec
-    dtype = codec.dtype if isinstance(codec, Tensor | Ragged) else None
+    wire = wire_of(codec) if isinstance(codec, Tensor | Ragged) else None
+    dtype = None if wire is None else wire.dtype.name
     rank = codec.rank if isinstance(codec, Tensor) else None
     return [field.name, type(codec).__name__, dtype, rank, owner.rows, owner.null]

@@ -1,0 +1,1 @@
+"""Where the library meets the outside: engines, servers, clients.  Nothing is imported here."""

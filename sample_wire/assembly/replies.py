@@ -1,0 +1,375 @@
+"""What an engine's reply says of one turn, read from its bytes or from recorded JSON.
+
+SGLang answers chat with `choices[0].meta_info`, /generate with a top-level `meta_info`; vLLM
+gives `choices[0].token_ids` beside OpenAI log-probs.  The three are told apart by those keys.
+Nothing is guessed: what a sample needs and a reply lacks is an AssemblyError with the turn.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, cast
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import AssemblyError
+from ..sample import PrefixCacheInfo, SpecInfo
+
+_ABSENT: Final = msgspec.Raw(b"")
+_NULL: Final = b"null"
+
+
+class _FinishReason(msgspec.Struct):
+    type: str | None = None
+
+
+class _Usage(msgspec.Struct):
+    class Details(msgspec.Struct):
+        cached_tokens: int | None = None
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: Details | None = None
+
+
+class _LogProb(msgspec.Struct):
+    logprob: float | None = None
+
+
+class _LogProbs(msgspec.Struct):
+    content: list[_LogProb] | None = None
+
+
+class ReplyTypes(NamedTuple):
+    """The typed form of a reply, with routing values as raw JSON or as Python objects."""
+
+    reply: type[Any]
+    absent: object
+
+
+def _reply_types(value: Any, absent: Any) -> ReplyTypes:
+    """Builds the Structs; they differ in how a routing value is kept.
+
+    Kept as raw bytes it is a span of the reply: no string of 130 MB is made.
+    """
+    routing = [("routed_experts", value, absent), ("indexer_topk", value, absent)]
+    optional_int = int | None
+    meta = msgspec.defstruct(
+        "MetaInfo",
+        [
+            ("output_token_logprobs", list[Any] | None, None),
+            *((name, optional_int, None) for name in _META_COUNTS),
+            ("indexer_topk_num_layers", optional_int, None),
+            ("weight_version", str | None, None),
+            ("finish_reason", str | _FinishReason | None, None),
+            ("e2e_latency", float | None, None),
+            *routing,
+        ],
+    )
+    choice = msgspec.defstruct(
+        "Choice",
+        [
+            ("message", dict[str, Any] | None, None),
+            ("finish_reason", str | None, None),
+            ("meta_info", meta | None, None),
+            ("logprobs", _LogProbs | None, None),
+            ("token_ids", list[int] | None, None),
+            ("prompt_token_ids", list[int] | None, None),
+            ("routed_experts", value, absent),
+        ],
+    )
+    sglext = msgspec.defstruct("SglExt", routing)
+    reply = msgspec.defstruct(
+        "Reply",
+        [
+            ("choices", list[choice] | None, None),  # type: ignore[valid-type]  # made just now
+            ("meta_info", meta | None, None),
+            ("output_ids", list[int] | None, None),
+            ("prompt_token_ids", list[int] | None, None),
+            ("usage", _Usage | None, None),
+            ("sglext", sglext | None, None),
+        ],
+    )
+    return ReplyTypes(reply, absent)
+
+
+_SPEC_COUNTS: Final = ("spec_accept_token_num", "spec_draft_token_num", "spec_verify_ct")
+_META_COUNTS: Final = ("completion_tokens", "prompt_tokens", "cached_tokens", *_SPEC_COUNTS)
+_FROM_BYTES: Final = _reply_types(msgspec.Raw, _ABSENT)
+_FROM_OBJECTS: Final = _reply_types(Any, None)
+_decode_reply: Final = msgspec.json.Decoder(_FROM_BYTES.reply).decode
+
+
+@dataclass(frozen=True, slots=True)
+class TurnReply:
+    """What one reply says.
+
+    Attributes:
+        output_ids: int64 [O], the sampled ids.
+        log_probs: float64 [O], nats; finite or -inf.
+        prompt_ids: the ids that the engine saw, where the reply tells them.
+        finish_reason: as the engine spelled it, or None.
+        routing, indexer: the routing values, or None where absent.
+        indexer_layers: layers of the indexer value.
+        weight_version: or None.
+        prefix_cache, spec: this turn's counters.
+        e2e_latency: seconds, or None.
+        message: the assistant's message, or None.
+        extras: what the caller asked for beside these.
+    """
+
+    output_ids: npt.NDArray[np.int64]
+    log_probs: npt.NDArray[np.float64]
+    prompt_ids: list[int] | None
+    finish_reason: str | None
+    routing: Any
+    indexer: Any
+    indexer_layers: int | None
+    weight_version: str | None
+    prefix_cache: PrefixCacheInfo
+    spec: SpecInfo
+    e2e_latency: float | None
+    message: dict[str, Any] | None
+    extras: dict[str, Any]
+
+
+def read_reply(reply: object, *, turn: int, extras: Sequence[str] = ()) -> TurnReply:
+    """Reads an engine's reply.
+
+    Args:
+        reply: the reply's bytes, or the JSON value they parsed to.
+        turn: the number of the turn, for errors.
+        extras: keys of meta_info that are wanted beside the known ones.
+
+    Raises:
+        AssemblyError: the reply is malformed, or lacks ids, log-probs or their counts.
+    """
+    typed, absent = _typed(reply, turn)
+    choice = typed.choices[0] if typed.choices else None
+    meta = typed.meta_info or (choice and choice.meta_info)
+    if meta is not None:
+        ids, log_probs = _sglang_outputs(typed, meta, turn)
+    elif choice is not None and choice.token_ids is not None:
+        ids, log_probs = _vllm_outputs(typed, choice, turn)
+    else:
+        raise AssemblyError(
+            "the reply has neither meta_info nor token_ids: it does not tell its output ids",
+            turn=turn,
+            field="meta_info",
+        )
+    routing, indexer, layers = _routing_values(typed, choice, meta, absent)
+    return TurnReply(
+        output_ids=_ids(ids, "output", turn),
+        log_probs=_log_probs(log_probs, len(ids), turn),
+        prompt_ids=typed.prompt_token_ids or (choice and choice.prompt_token_ids),
+        finish_reason=_finish_reason(choice, meta),
+        routing=routing,
+        indexer=indexer,
+        indexer_layers=layers,
+        weight_version=meta and meta.weight_version,
+        prefix_cache=_prefix_cache(typed, meta),
+        spec=_spec(meta),
+        e2e_latency=meta and meta.e2e_latency,
+        message=choice and choice.message,
+        extras=_extras(reply, extras) if extras else {},
+    )
+
+
+def prompt_ids(request: Mapping[str, Any], reply: TurnReply, turn: int) -> npt.NDArray[np.int64]:
+    """The prompt's ids: from the request, or else from the reply.
+
+    Raises:
+        AssemblyError: neither tells them, or one is no integer.
+    """
+    found = request.get("input_ids")
+    if found is None:
+        found = request.get("token_ids")
+    if found is None:
+        found = reply.prompt_ids
+    if found is None:
+        raise AssemblyError(
+            "no prompt ids: neither request.input_ids, request.token_ids nor the reply has them",
+            turn=turn,
+            field="input_ids",
+        )
+    return _ids(found, "prompt", turn)
+
+
+def merge_events(events: Sequence[Any], turn: int) -> dict[str, Any]:
+    """One reply out of the events of a streamed one, as far as they tell ids.
+
+    Raises:
+        AssemblyError: a streamed chat, whose chunks have text but no ids.
+    """
+    found = [event for event in events if isinstance(event, dict)]
+    if found and "meta_info" in found[-1]:
+        return found[-1]  # SGLang's /generate repeats all with each event
+    merged: dict[str, Any] = {"token_ids": [], "logprobs": {"content": []}}
+    whole: dict[str, Any] = {"choices": [merged]}
+    for event in found:
+        whole.update({key: value for key, value in event.items() if value and key != "choices"})
+        for choice in event.get("choices") or ():
+            if "token_ids" not in choice:
+                raise AssemblyError("a streamed chat does not tell its output ids", turn=turn)
+            merged["token_ids"] += choice["token_ids"]
+            merged["logprobs"]["content"] += (choice.get("logprobs") or {}).get("content") or ()
+            for key in ("finish_reason", "routed_experts"):
+                if choice.get(key) is not None:
+                    merged[key] = choice[key]
+    return whole
+
+
+def _typed(reply: object, turn: int) -> tuple[Any, object]:
+    try:
+        if isinstance(reply, (bytes, bytearray, memoryview)):
+            try:
+                return _decode_reply(reply), _FROM_BYTES.absent
+            except msgspec.ValidationError:
+                raise
+            except msgspec.DecodeError:
+                reply = json.loads(bytes(reply))  # NaN and -Infinity are no JSON, yet are sent
+        if isinstance(reply, list) and reply:
+            reply = reply[0]
+        return msgspec.convert(reply, _FROM_OBJECTS.reply), _FROM_OBJECTS.absent
+    except msgspec.ValidationError as error:
+        raise AssemblyError(f"the reply is malformed: {error}", turn=turn) from None
+    except (ValueError, RecursionError):
+        raise AssemblyError("the reply is not JSON", turn=turn) from None
+
+
+def _sglang_outputs(typed: Any, meta: Any, turn: int) -> tuple[list[Any], list[Any]]:
+    entries = meta.output_token_logprobs
+    if entries is None:
+        raise AssemblyError(
+            "the reply's meta_info has no output_token_logprobs",
+            turn=turn,
+            field="output_token_logprobs",
+        )
+    if any(not isinstance(entry, (list, tuple)) or len(entry) < 2 for entry in entries):
+        raise AssemblyError("an entry of output_token_logprobs is no [logprob, id]", turn=turn)
+    count = len(entries)
+    if meta.completion_tokens is None:
+        raise AssemblyError(
+            "the reply's meta_info has no completion_tokens", turn=turn, field="completion_tokens"
+        )
+    _check_count("completion_tokens", meta.completion_tokens, count, turn)
+    if typed.output_ids is not None:
+        _check_count("output_ids", len(typed.output_ids), count, turn)
+        if typed.output_ids != [entry[1] for entry in entries]:
+            raise AssemblyError("output_ids are not those of output_token_logprobs", turn=turn)
+    return [entry[1] for entry in entries], [entry[0] for entry in entries]
+
+
+def _vllm_outputs(typed: Any, choice: Any, turn: int) -> tuple[list[Any], list[Any]]:
+    content = choice.logprobs and choice.logprobs.content
+    if content is None:
+        raise AssemblyError("the reply has no logprobs", turn=turn, field="logprobs")
+    count = len(content)
+    _check_count("token_ids", len(choice.token_ids), count, turn)
+    if typed.usage is not None and typed.usage.completion_tokens is not None:
+        _check_count("completion_tokens", typed.usage.completion_tokens, count, turn)
+    return choice.token_ids, [entry.logprob for entry in content]
+
+
+def _check_count(name: str, found: int, log_probs: int, turn: int) -> None:
+    if found != log_probs:
+        raise AssemblyError(
+            f"{name} counts {found}, there are {log_probs} log-probs",
+            turn=turn,
+            field=name,
+            expected=str(found),
+            got=str(log_probs),
+        )
+
+
+def _ids(ids: object, what: str, turn: int) -> npt.NDArray[np.int64]:
+    """A list of integers, or an integer array, as int64."""
+    if isinstance(ids, np.ndarray) and ids.dtype.kind == "i":
+        return ids.astype(np.int64, copy=False)
+    if not isinstance(ids, (list, tuple)) or not {*map(type, ids)} <= {int}:
+        raise AssemblyError(f"the {what} ids are no list of integers", turn=turn)
+    try:
+        return np.array(ids, np.int64)
+    except OverflowError:
+        raise AssemblyError(f"a {what} id is beyond 64 bits", turn=turn) from None
+
+
+def _log_probs(values: list[Any], count: int, turn: int) -> npt.NDArray[np.float64]:
+    for index, value in enumerate(values):
+        if type(value) not in (float, int) or math.isnan(value):
+            raise AssemblyError(
+                f"log-prob {index} of {count} is missing or no number",
+                turn=turn,
+                field="output_token_logprobs",
+            )
+    return np.array(values, np.float64)
+
+
+def _routing_values(
+    typed: Any, choice: Any, meta: Any, absent: object
+) -> tuple[Any, Any, int | None]:
+    holders = [holder for holder in (meta, choice, typed.sglext) if holder is not None]
+
+    def first(name: str) -> Any:
+        for holder in holders:
+            value = getattr(holder, name, absent)
+            if value is not absent and value is not None and not _is_null(value):
+                return bytes_view(value)
+        return None
+
+    return first("routed_experts"), first("indexer_topk"), meta and meta.indexer_topk_num_layers
+
+
+def bytes_view(value: Any) -> Any:
+    """A raw JSON value as a view of the reply's bytes; any other value as it is."""
+    return memoryview(value) if isinstance(value, msgspec.Raw) else value
+
+
+def _is_null(value: Any) -> bool:
+    return isinstance(value, msgspec.Raw) and bytes(memoryview(value)[:4]) == _NULL
+
+
+def _finish_reason(choice: Any, meta: Any) -> str | None:
+    reason = meta and meta.finish_reason
+    if isinstance(reason, _FinishReason):
+        reason = reason.type
+    return cast(str | None, reason or (choice and choice.finish_reason))
+
+
+def _prefix_cache(typed: Any, meta: Any) -> PrefixCacheInfo:
+    if meta is not None:
+        return PrefixCacheInfo(meta.cached_tokens or 0, meta.prompt_tokens or 0)
+    usage = typed.usage or _Usage()
+    details = usage.prompt_tokens_details
+    return PrefixCacheInfo((details and details.cached_tokens) or 0, usage.prompt_tokens or 0)
+
+
+def _spec(meta: Any) -> SpecInfo:
+    if meta is None:
+        return SpecInfo()
+    counts = {name: getattr(meta, name) or 0 for name in _SPEC_COUNTS}
+    return SpecInfo(**counts, completion_token_num=meta.completion_tokens)
+
+
+def _extras(reply: object, names: Sequence[str]) -> dict[str, Any]:
+    """Further keys of meta_info; a reply that was read already, so its form is known."""
+    meta = msgspec.defstruct("Extras", [(name, Any, None) for name in names])
+    choice = msgspec.defstruct("Choice", [("meta_info", meta | None, None)])
+    holder = msgspec.defstruct(
+        "Reply",
+        [("choices", list[choice] | None, None), ("meta_info", meta | None, None)],  # type: ignore[valid-type]  # made just now
+    )
+    if isinstance(reply, (bytes, bytearray, memoryview)):
+        try:
+            found: Any = msgspec.json.decode(reply, type=holder)
+        except msgspec.DecodeError:
+            found = msgspec.convert(json.loads(bytes(reply)), holder)
+    else:
+        found = msgspec.convert(reply[0] if isinstance(reply, list) else reply, holder)
+    source = found.meta_info or (found.choices and found.choices[0].meta_info)
+    return {name: getattr(source, name) for name in names} if source else {}

@@ -1,0 +1,299 @@
+"""Turns: one chat call each, read once, and held as what it adds to the turn before.
+
+Token ids and routing rows of a turn lie in ledgers that all turns of a session share; a turn
+knows its own, whole, and costs only what is new.  A turn is immutable: rolling back is
+dropping it, and two turns with one parent are branches.
+
+Shape letters: P prompt tokens of a turn, O output tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ..blocks import RowBlocks
+from ..errors import AssemblyError
+from ..sample import PrefixCacheInfo, SpecInfo, Status
+from .ledger import TOKEN_DTYPES, RowLedger
+from .replies import TurnReply, merge_events, prompt_ids, read_reply
+from .routing import (
+    DecodeBase64,
+    RoutingError,
+    RoutingSpec,
+    RowSource,
+    check_ids,
+    object_start,
+    read_rows,
+    strict_base64,
+)
+
+DecodeText = Callable[[list[int]], str]
+_STATUS_OF_REASON: Final = {
+    "stop": Status.COMPLETED,
+    "tool_calls": Status.COMPLETED,
+    "length": Status.TRUNCATED,
+    "abort": Status.ABORTED,
+}
+_START_KEYS: Final = ("routed_experts_start_len", "routed_experts_prompt_start")
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn that was read.
+
+    Attributes:
+        number: counted from 1.
+        tokens: [P+O] prompt and output ids, as rows of the session's token ledger.
+        num_prompt: P.
+        num_shared: leading prompt tokens that are those of the turn before.
+        log_probs: float64 [O], nats.
+        status: by the finish reason; one that is not known is pending.
+        routing: rows [P+O-1, L, K] in full, or None where the reply had none.
+        routing_fault: why the rows cannot be placed, or None; told when they are needed.
+        has_routing: whether the reply had routing, be it faulty.
+        indexer: rows [P+O-1, Li, Ki], or None.
+        text: the output's text, special tokens included.
+        gap_text: the text of the prompt tokens after the shared ones.
+        reply: everything else that the reply said; its routing values are dropped.
+        timestamp, request_timestamp: seconds, of the commit and of the arrival, or None.
+        request_messages: the request's messages.
+    """
+
+    number: int
+    tokens: RowBlocks
+    num_prompt: int
+    num_shared: int
+    log_probs: npt.NDArray[np.float64]
+    status: Status
+    routing: RowBlocks | None
+    routing_fault: str | None
+    has_routing: bool
+    indexer: RowBlocks | None
+    text: str
+    gap_text: str
+    weight_version: str | None
+    prefix_cache: PrefixCacheInfo
+    spec: SpecInfo
+    e2e_latency: float | None
+    message: dict[str, Any] | None
+    extras: dict[str, Any]
+    timestamp: float | None
+    request_timestamp: float | None
+    request_messages: Sequence[Any]
+
+    @property
+    def num_tokens(self) -> int:
+        """P+O."""
+        return len(self.tokens)
+
+    @property
+    def num_output(self) -> int:
+        """O."""
+        return len(self.tokens) - self.num_prompt
+
+    def output_ids(self, count: int) -> list[int]:
+        """The first count output ids."""
+        return self.prompt_and_output(self.num_prompt, self.num_prompt + count)
+
+    def prompt_and_output(self, start: int, stop: int) -> list[int]:
+        """The ids at [start, stop)."""
+        ids: list[int] = self.tokens[start:stop].to_array(np.int64).tolist()
+        return ids
+
+
+class TurnReader:
+    """Reads the turns of one session into its ledgers.
+
+    Args:
+        routing: what is known of the routing arrays, or None.
+        decode_text: ids to text, or None for no text.
+        extras: further keys of meta_info to keep.
+        decode_base64: the decoder for routing values; strict about its alphabet.
+    """
+
+    __slots__ = (
+        "_decode_base64",
+        "_decode_text",
+        "_extras",
+        "_indexer",
+        "_routing",
+        "_spec",
+        "_tokens",
+    )
+
+    def __init__(
+        self,
+        *,
+        routing: RoutingSpec | None,
+        decode_text: DecodeText | None,
+        extras: Sequence[str] = (),
+        decode_base64: DecodeBase64 = strict_base64,
+    ) -> None:
+        self._spec = routing
+        self._decode_text = decode_text
+        self._extras = tuple(extras)
+        self._decode_base64 = decode_base64
+        self._tokens = RowLedger((), TOKEN_DTYPES)
+        self._routing: RowLedger | None = None
+        self._indexer: RowLedger | None = None
+
+    def read(self, record: Mapping[str, Any], parent: Turn | None) -> Turn:
+        """The turn of a record: {request, response, timestamp, request_timestamp}.
+
+        Raises:
+            AssemblyError: the record is malformed; the reader and its turns are as before.
+        """
+        number = 1 if parent is None else parent.number + 1
+        request, response = _bodies(record, number)
+        reply = read_reply(response, turn=number, extras=self._extras)
+        prompt = prompt_ids(request, reply, number)
+        held = self._tokens.empty() if parent is None else parent.tokens
+        num_shared = held.common_prefix(prompt)
+        tokens = self._tokens.extend(held, num_shared, [prompt[num_shared:], reply.output_ids])
+        routing, fault = self._read_routing(request, reply, len(tokens), parent, number)
+        return Turn(
+            number=number,
+            tokens=tokens,
+            num_prompt=len(prompt),
+            num_shared=num_shared,
+            log_probs=reply.log_probs,
+            status=_STATUS_OF_REASON.get(reply.finish_reason or "", Status.PENDING),
+            routing=routing,
+            routing_fault=fault,
+            has_routing=reply.routing is not None,
+            indexer=self._read_indexer(reply, len(tokens), parent, number),
+            text=self.text(reply.output_ids.tolist()),
+            gap_text=self.text(prompt[num_shared:].tolist()) if parent is not None else "",
+            weight_version=reply.weight_version,
+            prefix_cache=reply.prefix_cache,
+            spec=reply.spec,
+            e2e_latency=reply.e2e_latency,
+            message=reply.message,
+            extras=reply.extras,
+            timestamp=record.get("timestamp"),
+            request_timestamp=record.get("request_timestamp"),
+            request_messages=request.get("messages") or (),
+        )
+
+    def text(self, ids: list[int]) -> str:
+        """The text of ids; "" for none, or where there is no decoder."""
+        return self._decode_text(ids) if ids and self._decode_text is not None else ""
+
+    def _read_routing(
+        self,
+        request: Mapping[str, Any],
+        reply: TurnReply,
+        num_tokens: int,
+        parent: Turn | None,
+        number: int,
+    ) -> tuple[RowBlocks | None, str | None]:
+        """The rows of the whole turn, or None and why they cannot be placed."""
+        if reply.routing is None:
+            return None, None
+        spec = self._spec
+        start = _start_of(request, reply.routing)
+        fault = _start_fault(start, parent, incremental=spec is not None and spec.incremental)
+        try:
+            source = read_rows(
+                reply.routing,
+                max(num_tokens - 1 - (start or 0), 0),
+                num_layers=None if spec is None else spec.num_layers,
+                top_k=None if spec is None else spec.top_k,
+                decode_base64=self._decode_base64,
+            )
+            if fault is not None:
+                return None, fault
+            if spec is not None and spec.num_experts is not None:
+                source = source._replace(chunks=check_ids(source.chunks, spec.num_experts))
+            held = parent.routing if parent is not None else None
+            self._routing = _ledger_for(source, self._routing, held)
+            return self._routing.extend(
+                held or self._routing.empty(), start or 0, source.chunks
+            ), None
+        except RoutingError as error:
+            raise _routing_error("routed_experts", error, number) from None
+
+    def _read_indexer(
+        self, reply: TurnReply, num_tokens: int, parent: Turn | None, number: int
+    ) -> RowBlocks | None:
+        """The indexer's rows, which every turn sends in full."""
+        if reply.indexer is None:
+            return None
+        if reply.indexer_layers is None:
+            raise AssemblyError(
+                "indexer_topk comes without indexer_topk_num_layers",
+                turn=number,
+                field="indexer_topk",
+            )
+        try:
+            source = read_rows(
+                reply.indexer,
+                max(num_tokens - 1, 0),
+                num_layers=reply.indexer_layers,
+                top_k=None,
+                decode_base64=self._decode_base64,
+            )
+            held = parent.indexer if parent is not None else None
+            self._indexer = _ledger_for(source, self._indexer, held)
+            return self._indexer.extend(held or self._indexer.empty(), 0, source.chunks)
+        except RoutingError as error:
+            raise _routing_error("indexer_topk", error, number) from None
+
+
+def _bodies(record: Mapping[str, Any], number: int) -> tuple[Mapping[str, Any], object]:
+    """Request and reply of a record, also of one that wraps them with method and status."""
+    request, reply = record.get("request"), record.get("response")
+    if isinstance(request, Mapping) and "body" in request:
+        request = request["body"]
+    if isinstance(reply, Mapping) and "body" in reply:
+        reply = reply["body"]
+    if isinstance(reply, Mapping) and "sse" in reply:
+        reply = merge_events(reply["sse"], number)
+    if not isinstance(request, Mapping) or reply is None:
+        raise AssemblyError("the record has no request object, or no response", turn=number)
+    return request, reply
+
+
+def _start_of(request: Mapping[str, Any], value: object) -> int | None:
+    """The row that a turn's routing starts at, as its request or the value itself says."""
+    sampling = request.get("sampling_params")
+    for holder in (request, sampling if isinstance(sampling, Mapping) else {}):
+        for key in _START_KEYS:
+            start = holder.get(key)
+            if type(start) is int and start >= 0:
+                return start
+    return object_start(value)
+
+
+def _start_fault(start: int | None, parent: Turn | None, *, incremental: bool) -> str | None:
+    """Why rows from this start on do not continue what is held."""
+    if not incremental:
+        return f"additional R3: starts at row {start}; a full prefix at 0" if start else None
+    if start is None:
+        return "additional R3: the request does not say the start row"
+    if parent is not None and parent.routing is None:
+        return parent.routing_fault or f"additional R3: turn {parent.number} has no routing"
+    covered = 0 if parent is None else max(parent.num_tokens - 1, 0)
+    if start == covered:
+        return None
+    what, rows = ("gap", start - covered) if start > covered else ("overlap", covered - start)
+    unit = "row" if rows == 1 else "rows"
+    return f"additional R3: starts at row {start}; expected {covered}: {what} of {rows} {unit}"
+
+
+def _ledger_for(source: RowSource, ledger: RowLedger | None, held: RowBlocks | None) -> RowLedger:
+    if ledger is not None and ledger.row_shape == source.row_shape:
+        return ledger
+    if held is not None and len(held):
+        shapes = f"{source.row_shape} after {held.shape[1:]}"
+        raise RoutingError(f"changes the shape of its rows: {shapes}")
+    return RowLedger(source.row_shape)
+
+
+def _routing_error(field: str, error: RoutingError, number: int) -> AssemblyError:
+    return AssemblyError(f"{field} {error}", turn=number, field=field)
