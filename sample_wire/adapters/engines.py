@@ -11,13 +11,14 @@ import importlib
 from collections.abc import Sequence
 from typing import cast
 
+from .._declarations import Field
 from ..assembly import RoutingSpec, TurnReader
 from ..assembly.routing import DecodeBase64, strict_base64
 from ..assembly.turns import DecodeText
 
 
 def turn_reader(
-    *, routing: RoutingSpec | None, decode_text: DecodeText | None, extras: Sequence[str] = ()
+    *, routing: RoutingSpec | None, decode_text: DecodeText | None, extras: Sequence[Field] = ()
 ) -> TurnReader:
     """A reader for the turns of one session, with the fastest base64 decoder at hand.
 

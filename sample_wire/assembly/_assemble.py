@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
-
 from ..rows import validate
 from ..sample import Sample
 from ..schema import Schema
@@ -26,8 +24,9 @@ from .merge import (
     routing_of,
     truncate,
 )
+from .replies import ids_array
 from .routing import RoutingSpec
-from .samples import SampleBuilder, extra_fields
+from .samples import NOTES_FIELD, ROUTING_FIELD, SampleBuilder, extra_fields
 from .turns import DecodeText, Turn, TurnReader
 
 OnDiscontinuity = Literal["refuse", "split"]
@@ -127,7 +126,9 @@ def assemble_turns(
     if len(runs) > 1 and on_discontinuity == "refuse":
         raise discontinuity(runs[0][-1], runs[1][0], max_trim_tokens)
     accumulated = (
-        None if accumulated_token_ids is None else np.asarray(accumulated_token_ids, np.int64)
+        None
+        if accumulated_token_ids is None
+        else ids_array(accumulated_token_ids, "accumulated", None)
     )
     builder = SampleBuilder(schema, decode_text, speculative=speculative)
     samples = []
@@ -143,7 +144,14 @@ def assemble_turns(
 
 def oldest_weight_version(versions: Sequence[str]) -> str | None:
     """The smallest of the entries that are numbers, or None where none is."""
-    return min((version for version in versions if version.isdigit()), key=int, default=None)
+    numbers = (version for version in versions if version.isascii() and version.isdecimal())
+    return min(numbers, key=_as_number, default=None)
+
+
+def _as_number(digits: str) -> tuple[int, str]:
+    """Orders digits as the number they spell, however many there are."""
+    digits = digits.lstrip("0")
+    return len(digits), digits
 
 
 def _sample(
@@ -161,7 +169,7 @@ def _sample(
         reason = "max_seq_len"
     rows = routing_of(folded[-1], run, incremental=incremental, required=required)
     notes = _notes(run, folded, reason, keep_messages=keep_messages)
-    return builder.build(folded, {"rollout_routed_experts": rows}, notes)
+    return builder.build(folded, {ROUTING_FIELD: rows, NOTES_FIELD: notes})
 
 
 def _notes(

@@ -63,14 +63,8 @@ def chains(turns: Sequence[Turn], max_trim_tokens: int) -> list[list[Turn]]:
 
 def discontinuity(previous: Turn, turn: Turn, max_trim_tokens: int) -> AssemblyError:
     """The error that says where a prompt parts from the turn before it."""
-    return AssemblyError(
-        f"its prompt parts from the tokens of turn {previous.number} at position "
-        f"{turn.num_shared}: trim_count {_dropped(previous, turn)} exceeds {max_trim_tokens}",
-        turn=turn.number,
-        field="input_ids",
-        expected=f"at most {max_trim_tokens} trailing tokens dropped",
-        got=str(_dropped(previous, turn)),
-    )
+    dropped = _dropped(previous, turn)
+    return _parting(previous, turn, f"trim_count {dropped} exceeds {max_trim_tokens}")
 
 
 def parts_of(run: Sequence[Turn], accumulated: Any, max_trim_tokens: int) -> list[Part]:
@@ -147,6 +141,8 @@ def fold(
             _check_routing(part, required)
         if _loses_rows(last.turn, part.turn, incremental):
             return kept, "routing_gap"
+        if part.turn.num_shared < last.num_tokens:
+            raise _parting(last.turn, part.turn, "which the accumulated ids keep")
         if part.turn.num_prompt <= last.num_tokens:
             raise AssemblyError(
                 f"its prompt adds no token to turn {last.turn.number}", turn=part.turn.number
@@ -164,16 +160,27 @@ def routing_of(
         AssemblyError: the rows are needed and missing, or cannot be placed.
     """
     turn = part.turn
-    wanted = (required and part.status is not Status.ABORTED) or (
+    wanted = (required and turn.status is not Status.ABORTED) or (
         incremental and any(other.has_routing for other in all_turns)
     )
     if turn.routing_fault is not None:
-        raise AssemblyError(turn.routing_fault, turn=turn.number, field="routed_experts")
+        number, rule = turn.routing_fault
+        raise AssemblyError(rule, turn=number, field="routed_experts")
     if turn.routing is None:
         if wanted:
             raise _missing_routing(turn)
         return None
     return turn.routing[: max(part.num_tokens - 1, 0)]
+
+
+def _parting(previous: Turn, turn: Turn, why: str) -> AssemblyError:
+    return AssemblyError(
+        f"its prompt parts from the tokens of turn {previous.number} at position "
+        f"{turn.num_shared}: {why}",
+        turn=turn.number,
+        field="input_ids",
+        got=f"position {turn.num_shared}",
+    )
 
 
 def _extends(previous: Turn, turn: Turn, max_trim_tokens: int) -> bool:
@@ -185,7 +192,7 @@ def _dropped(previous: Turn, turn: Turn) -> int:
 
 
 def _check_routing(part: Part, required: bool) -> None:
-    if required and not part.turn.has_routing and part.status is not Status.ABORTED:
+    if required and not part.turn.has_routing and part.turn.status is not Status.ABORTED:
         raise _missing_routing(part.turn)
 
 

@@ -11,17 +11,20 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, cast
+from typing import Annotated, Any, Final, NamedTuple, cast
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import AssemblyError
-from ..sample import PrefixCacheInfo, SpecInfo
+from ..sample import Counter, PrefixCacheInfo, SpecInfo
 
 _ABSENT: Final = msgspec.Raw(b"")
 _NULL: Final = b"null"
+
+
+NumLayers = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
 
 
 class _FinishReason(msgspec.Struct):
@@ -30,10 +33,10 @@ class _FinishReason(msgspec.Struct):
 
 class _Usage(msgspec.Struct):
     class Details(msgspec.Struct):
-        cached_tokens: int | None = None
+        cached_tokens: Counter | None = None
 
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: Counter | None = None
+    completion_tokens: Counter | None = None
     prompt_tokens_details: Details | None = None
 
 
@@ -58,13 +61,13 @@ def _reply_types(value: Any, absent: Any) -> ReplyTypes:
     Kept as raw bytes it is a span of the reply: no string of 130 MB is made.
     """
     routing = [("routed_experts", value, absent), ("indexer_topk", value, absent)]
-    optional_int = int | None
+    optional_int = Counter | None
     meta = msgspec.defstruct(
         "MetaInfo",
         [
             ("output_token_logprobs", list[Any] | None, None),
             *((name, optional_int, None) for name in _META_COUNTS),
-            ("indexer_topk_num_layers", optional_int, None),
+            ("indexer_topk_num_layers", NumLayers | None, None),
             ("weight_version", str | None, None),
             ("finish_reason", str | _FinishReason | None, None),
             ("e2e_latency", float | None, None),
@@ -102,7 +105,8 @@ _SPEC_COUNTS: Final = ("spec_accept_token_num", "spec_draft_token_num", "spec_ve
 _META_COUNTS: Final = ("completion_tokens", "prompt_tokens", "cached_tokens", *_SPEC_COUNTS)
 _FROM_BYTES: Final = _reply_types(msgspec.Raw, _ABSENT)
 _FROM_OBJECTS: Final = _reply_types(Any, None)
-_decode_reply: Final = msgspec.json.Decoder(_FROM_BYTES.reply).decode
+# A /generate call for several samples answers with a list, of which the first is used.
+_decode_reply: Final = msgspec.json.Decoder(_FROM_BYTES.reply | list[_FROM_BYTES.reply]).decode  # type: ignore[name-defined]  # a type made at run time
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +168,7 @@ def read_reply(reply: object, *, turn: int, extras: Sequence[str] = ()) -> TurnR
         )
     routing, indexer, layers = _routing_values(typed, choice, meta, absent)
     return TurnReply(
-        output_ids=_ids(ids, "output", turn),
+        output_ids=ids_array(ids, "output", turn),
         log_probs=_log_probs(log_probs, len(ids), turn),
         prompt_ids=typed.prompt_token_ids or (choice and choice.prompt_token_ids),
         finish_reason=_finish_reason(choice, meta),
@@ -197,7 +201,7 @@ def prompt_ids(request: Mapping[str, Any], reply: TurnReply, turn: int) -> npt.N
             turn=turn,
             field="input_ids",
         )
-    return _ids(found, "prompt", turn)
+    return ids_array(found, "prompt", turn)
 
 
 def merge_events(events: Sequence[Any], turn: int) -> dict[str, Any]:
@@ -206,7 +210,13 @@ def merge_events(events: Sequence[Any], turn: int) -> dict[str, Any]:
     Raises:
         AssemblyError: a streamed chat, whose chunks have text but no ids.
     """
-    found = [event for event in events if isinstance(event, dict)]
+    try:
+        return _merged_events([event for event in events if isinstance(event, dict)], turn)
+    except (TypeError, AttributeError, KeyError):
+        raise AssemblyError("the streamed reply is malformed", turn=turn) from None
+
+
+def _merged_events(found: list[dict[str, Any]], turn: int) -> dict[str, Any]:
     if found and "meta_info" in found[-1]:
         return found[-1]  # SGLang's /generate repeats all with each event
     merged: dict[str, Any] = {"token_ids": [], "logprobs": {"content": []}}
@@ -214,6 +224,8 @@ def merge_events(events: Sequence[Any], turn: int) -> dict[str, Any]:
     for event in found:
         whole.update({key: value for key, value in event.items() if value and key != "choices"})
         for choice in event.get("choices") or ():
+            if choice.get("index", 0) != 0:
+                continue
             if "token_ids" not in choice:
                 raise AssemblyError("a streamed chat does not tell its output ids", turn=turn)
             merged["token_ids"] += choice["token_ids"]
@@ -228,18 +240,20 @@ def _typed(reply: object, turn: int) -> tuple[Any, object]:
     try:
         if isinstance(reply, (bytes, bytearray, memoryview)):
             try:
-                return _decode_reply(reply), _FROM_BYTES.absent
+                return _first(_decode_reply(reply)), _FROM_BYTES.absent
             except msgspec.ValidationError:
                 raise
             except msgspec.DecodeError:
                 reply = json.loads(bytes(reply))  # NaN and -Infinity are no JSON, yet are sent
-        if isinstance(reply, list) and reply:
-            reply = reply[0]
-        return msgspec.convert(reply, _FROM_OBJECTS.reply), _FROM_OBJECTS.absent
+        return msgspec.convert(_first(reply), _FROM_OBJECTS.reply), _FROM_OBJECTS.absent
     except msgspec.ValidationError as error:
         raise AssemblyError(f"the reply is malformed: {error}", turn=turn) from None
     except (ValueError, RecursionError):
         raise AssemblyError("the reply is not JSON", turn=turn) from None
+
+
+def _first(reply: Any) -> Any:
+    return reply[0] if isinstance(reply, list) and reply else reply
 
 
 def _sglang_outputs(typed: Any, meta: Any, turn: int) -> tuple[list[Any], list[Any]]:
@@ -287,9 +301,9 @@ def _check_count(name: str, found: int, log_probs: int, turn: int) -> None:
         )
 
 
-def _ids(ids: object, what: str, turn: int) -> npt.NDArray[np.int64]:
+def ids_array(ids: object, what: str, turn: int | None) -> npt.NDArray[np.int64]:
     """A list of integers, or an integer array, as int64."""
-    if isinstance(ids, np.ndarray) and ids.dtype.kind == "i":
+    if isinstance(ids, np.ndarray) and ids.dtype.kind == "i" and ids.ndim == 1:
         return ids.astype(np.int64, copy=False)
     if not isinstance(ids, (list, tuple)) or not {*map(type, ids)} <= {int}:
         raise AssemblyError(f"the {what} ids are no list of integers", turn=turn)
@@ -301,13 +315,16 @@ def _ids(ids: object, what: str, turn: int) -> npt.NDArray[np.int64]:
 
 def _log_probs(values: list[Any], count: int, turn: int) -> npt.NDArray[np.float64]:
     for index, value in enumerate(values):
-        if type(value) not in (float, int) or math.isnan(value):
+        if type(value) not in (float, int) or not value < math.inf:
             raise AssemblyError(
                 f"log-prob {index} of {count} is missing or no number",
                 turn=turn,
                 field="output_token_logprobs",
             )
-    return np.array(values, np.float64)
+    try:
+        return np.array(values, np.float64)
+    except OverflowError:
+        raise AssemblyError("a log-prob is beyond the range of a double", turn=turn) from None
 
 
 def _routing_values(
@@ -366,10 +383,10 @@ def _extras(reply: object, names: Sequence[str]) -> dict[str, Any]:
     )
     if isinstance(reply, (bytes, bytearray, memoryview)):
         try:
-            found: Any = msgspec.json.decode(reply, type=holder)
+            found: Any = _first(msgspec.json.decode(reply, type=holder | list[holder]))  # type: ignore[valid-type]  # made just now
         except msgspec.DecodeError:
-            found = msgspec.convert(json.loads(bytes(reply)), holder)
+            found = msgspec.convert(_first(json.loads(bytes(reply))), holder)
     else:
-        found = msgspec.convert(reply[0] if isinstance(reply, list) else reply, holder)
+        found = msgspec.convert(_first(reply), holder)
     source = found.meta_info or (found.choices and found.choices[0].meta_info)
     return {name: getattr(source, name) for name in names} if source else {}

@@ -13,7 +13,7 @@ import binascii
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -31,6 +31,8 @@ _NPY_HEADER: Final = re.compile(
     rb"'shape': \(([0-9]+(?:, [0-9]+)*),?\), \} *\n"
 )
 _INT32: Final = np.dtype(np.int32)
+_NARROW: Final = tuple(map(np.dtype, (np.uint8, np.int8, np.uint16, np.int16, np.int32)))
+_DTYPES: Final = {name: dtype for dtype in _NARROW for name in (dtype.name, dtype.str)}
 
 
 class RoutingError(ValueError):
@@ -72,15 +74,18 @@ class RowSource(NamedTuple):
     chunks: Iterator[Array]
 
 
+Size = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+
+
 class _StartOnly(msgspec.Struct):
-    start: int = 0
+    start: Size = 0
 
 
 class _RoutingObject(msgspec.Struct):
     data: str
-    shape: list[int]
+    shape: list[Size]
     dtype: str
-    start: int = 0
+    start: Size = 0
 
 
 def strict_base64(text: memoryview) -> bytes:
@@ -111,7 +116,7 @@ def read_rows(
     """The rows of a routing value in any of the public forms.
 
     Args:
-        value: the JSON value, as a Python object or as the bytes of its JSON text.
+        value: the JSON value, as a Python object, or as a memoryview of its JSON text.
         num_rows: rows that it must have.
         num_layers, top_k: the row's shape.  The raw form needs the layers, and K where it is
             not to be derived from the length.
@@ -129,6 +134,8 @@ def read_rows(
         dtype, skip = _INT32, 0
         shape = _raw_shape(_decoded_bytes(text), num_rows, num_layers, top_k)
     _check_shape(shape, num_rows, num_layers, top_k)
+    if num_rows == 0:
+        shape = (0, num_layers or shape[1], top_k or shape[2])
     nbytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
     if _decoded_bytes(text) - skip != nbytes:
         raise RoutingError(
@@ -158,12 +165,11 @@ def check_ids(chunks: Iterator[Array], num_experts: int) -> Iterator[Array]:
 
 def _text_of(value: object) -> tuple[memoryview, _RoutingObject | None]:
     """The base64 text as bytes, and the object it came in, if any."""
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        span = memoryview(value)
-        if span[0] == ord('"'):
-            return span[1:-1], None  # base64 needs no escapes: one would be refused as no base64
+    if isinstance(value, memoryview):
+        if value[0] == ord('"'):
+            return value[1:-1], None  # base64 needs no escapes: one would be refused as no base64
         try:
-            value = msgspec.json.decode(span)
+            value = msgspec.json.decode(value)
         except msgspec.DecodeError:
             raise RoutingError("is not JSON") from None
     if isinstance(value, list):
@@ -223,12 +229,9 @@ def _check_shape(
 
 
 def _dtype_of(name: str) -> np.dtype[Any]:
-    try:
-        dtype = np.dtype(name)
-    except TypeError:
-        raise RoutingError("has a dtype that is not known") from None
-    if dtype.kind not in "iu" or not (dtype.isnative and np.can_cast(dtype, _INT32, "safe")):
-        raise RoutingError(f"has dtype {dtype}; narrow integers or int32 are known")
+    dtype = _DTYPES.get(name)
+    if dtype is None:
+        raise RoutingError(f"has another dtype than {', '.join(map(str, _NARROW))}")
     return dtype
 
 
@@ -267,6 +270,7 @@ def _chunks(
     """Whole rows [n, L, K], chunk by chunk; a piece of a row is carried over to the next."""
     row_bytes = row_shape[0] * row_shape[1] * dtype.itemsize
     # Three rows are a whole number of base64 groups, so that nothing need be carried over.
+    promised = len(text) // 4 * 3 - bytes(text[-2:]).count(b"=") - skip // 3 * 3
     group_chars = 4 * row_bytes
     step = max(_CHUNK_CHARS // group_chars, 1) * group_chars
     position = skip // 3 * 4
@@ -276,8 +280,7 @@ def _chunks(
         span = text[position : position + step]
         piece = _decoded(span, decode_base64)
         position += step
-        if position < len(text) and len(piece) != len(span) // 4 * 3:
-            raise RoutingError("is no base64 text: padding before its end")
+        promised -= len(piece)
         if skip or carried:
             piece = carried + piece[skip:]
         skip = 0
@@ -286,3 +289,5 @@ def _chunks(
         if num_rows:
             rows = np.frombuffer(piece, dtype, num_rows * row_shape[0] * row_shape[1])
             yield rows.reshape(num_rows, *row_shape)
+    if promised:
+        raise RoutingError("is no base64 text: padding that is not its end")

@@ -7,6 +7,7 @@ a subclass field with rows and a fill so merges, truncates and is validated with
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
@@ -14,8 +15,8 @@ from typing import Any, Final, cast
 import msgspec
 import numpy as np
 
-from .._arrays import ValueRefusedError, wire_array
 from .._declarations import Computed, Field, Json, Ragged, Tensor, wire_of
+from .._dtypes import WireDtype
 from ..blocks import RowBlocks
 from ..errors import AssemblyError
 from ..rows import expected_rows
@@ -37,18 +38,23 @@ TURN_VALUES: Final[dict[str, Callable[[Part], Any]]] = {
     ),
     "prefix_cache_info": lambda part: part.turn.prefix_cache,
     "spec_info": lambda part: part.turn.spec,
-    "metadata": lambda part: {},  # noqa: ARG005  # what is said of a sample is said of all turns
     "reward": lambda part: None,  # noqa: ARG005  # given by whoever judges the trajectory
 }
 
 
-def extra_fields(schema: Schema) -> tuple[str, ...]:
+# The mapping that takes what assembly has to say of a sample as a whole.
+NOTES_FIELD: Final = "metadata"
+ROUTING_FIELD: Final = "rollout_routed_experts"
+
+
+def extra_fields(schema: Schema) -> tuple[Field, ...]:
     """Computed fields whose values come from the engine's meta_info under their own name."""
     return tuple(
-        field.name
+        field
         for field in schema.fields
         if isinstance(field.owner, Computed)
         and field.name not in TURN_VALUES
+        and field.name != NOTES_FIELD
         and field.owner.merge != "text"
         and not (isinstance(field.owner.codec, Json) and field.owner.sets)
     )
@@ -72,15 +78,12 @@ class SampleBuilder:
         self._decode_text = decode_text
         self._skipped = () if speculative else ("spec_info",)
 
-    def build(
-        self, parts: Sequence[Part], overrides: Mapping[str, Any], notes: dict[str, Any]
-    ) -> Any:
+    def build(self, parts: Sequence[Part], given: Mapping[str, Any]) -> Any:
         """The sample of these parts.
 
         Args:
             parts: one or more, each extending the one before.
-            overrides: values that take the place of a field's merged ones.
-            notes: what goes into the fields that update a template's mapping.
+            given: values of fields that belong to the sample and not to its turns.
 
         Raises:
             AssemblyError: a field's turns cannot be merged as it declares.
@@ -94,10 +97,8 @@ class SampleBuilder:
             if not isinstance(field.owner, Computed) or field.name in self._skipped:
                 continue
             merged = (
-                overrides[field.name]
-                if field.name in overrides
-                else notes
-                if field.owner.overlay == "update"
+                given[field.name]
+                if field.name in given
                 else self._merged(field, field.owner, parts, axes)
             )
             values[field.name] = _as_declared(field, field.owner, merged)
@@ -147,27 +148,18 @@ def _turn_value(field: Field, owner: Computed, part: Part) -> Any:
     if source is not None:
         return source(part)
     value = part.turn.extras.get(field.name)
-    if value is None or owner.rows != "response":
-        return value
-    if len(value) != part.turn.num_output:
-        raise AssemblyError(
-            f"{field.name} has {len(value)} rows, {part.turn.num_output} output tokens",
-            turn=part.turn.number,
-            field=field.name,
-            expected=str(part.turn.num_output),
-            got=str(len(value)),
-        )
-    return value[: part.num_output]
+    return value[: part.num_output] if value is not None and owner.rows == "response" else value
 
 
 def _concat_rows(
     field: Field, owner: Computed, values: Sequence[Any], parts: Sequence[Part]
 ) -> Any:
     """Every part's rows, and the declared fill for observation tokens and absent values."""
-    if all(value is None for value in values):
+    present = [value for value in values if value is not None]
+    if not present and owner.null == "none":
         return None
     if callable(owner.merge):
-        return functools.reduce(owner.merge, values)
+        return functools.reduce(owner.merge, present)
     gaps = [*observation_gaps(parts), 0]
     if isinstance(owner.codec, Ragged):
         rows: list[Any] = []
@@ -175,36 +167,40 @@ def _concat_rows(
             rows += [[]] * part.num_output if value is None else value
             rows += [[]] * gap
         return rows
-    dtype = wire_of(cast(Tensor, owner.codec)).dtype  # type: ignore[union-attr]  # the guard checked it
+    codec = cast(Tensor, owner.codec)
+    row_shape = _row_shape(field, codec, values, parts)
+    fill = functools.partial(
+        np.full, fill_value=owner.fill, dtype=cast(WireDtype, wire_of(codec)).dtype
+    )
     blocks = []
     for part, value, gap in zip(parts, values, gaps, strict=True):
-        blocks.append(_rows_of(field, part, value, dtype))
-        blocks.append(gap)
-    row_shape = next(block.shape[1:] for block in blocks if isinstance(block, np.ndarray))
-    fill = functools.partial(np.full, fill_value=owner.fill, dtype=dtype)
-    return np.concatenate(
-        [fill((block, *row_shape)) if isinstance(block, int) else block for block in blocks]
-    )
+        blocks.append(fill((part.num_output, *row_shape)) if value is None else value)
+        blocks.append(fill((gap, *row_shape)))
+    return np.concatenate([block for block in blocks if len(block)] or blocks[-1:])
 
 
-def _rows_of(field: Field, part: Part, value: Any, dtype: np.dtype[Any]) -> Any:
-    """A part's rows as an array, or how many fill rows stand for them."""
-    if value is None:
-        return part.num_output
-    try:
-        return wire_array(value, dtype, strict=False)
-    except ValueRefusedError as error:
-        raise AssemblyError(
-            f"{field.name} {error}", turn=part.turn.number, field=field.name
-        ) from None
+def _row_shape(
+    field: Field, codec: Tensor, values: Sequence[Any], parts: Sequence[Part]
+) -> tuple[int, ...]:
+    """The one shape that every turn's rows have; a turn without rows tells none."""
+    shape: tuple[int, ...] | None = None
+    for part, value in zip(parts, values, strict=True):
+        if value is None or not len(value):
+            continue
+        if shape is not None and value.shape[1:] != shape:
+            raise AssemblyError(
+                f"{field.name} has rows of shape {value.shape[1:]} after rows of {shape}",
+                turn=part.turn.number,
+                field=field.name,
+            )
+        shape = value.shape[1:]
+    return (0,) * (codec.rank - 1) if shape is None else shape
 
 
 def _fold_values(
     field: Field, owner: Computed, values: Sequence[Any], parts: Sequence[Part]
 ) -> Any:
-    """Values that belong to no row, by the declared rule."""
-    if callable(owner.merge):
-        return functools.reduce(owner.merge, values)
+    """Values that belong to no row, by the declared rule; absent ones are passed over."""
     if owner.merge == "equal":
         for value, part in zip(values, parts, strict=True):
             if value != values[0]:
@@ -215,19 +211,21 @@ def _fold_values(
     present = [value for value in values if value is not None]
     if not present:
         return None
-    return functools.reduce(_added if owner.merge == "sum" else _extended, present)
+    named = {"sum": _added, "extend": _extended, "concat": _extended}
+    return functools.reduce(
+        owner.merge if callable(owner.merge) else named[cast(str, owner.merge)], present
+    )
 
 
 def _added(first: Any, second: Any) -> Any:
-    """The sum of two numbers, or of two records field by field."""
+    """The sum of two numbers or arrays, or of two records field by field."""
     if isinstance(first, msgspec.Struct):
-        return type(first)(
-            **{
-                name: getattr(first, name) + getattr(second, name)
-                for name in first.__struct_fields__
-            }
-        )
-    return first + second
+        names: Sequence[str] = first.__struct_fields__
+    elif dataclasses.is_dataclass(first):
+        names = [field.name for field in dataclasses.fields(first)]
+    else:
+        return first + second
+    return type(first)(**{name: getattr(first, name) + getattr(second, name) for name in names})
 
 
 def _extended(first: Any, second: Any) -> Any:

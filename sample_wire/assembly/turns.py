@@ -9,16 +9,19 @@ Shape letters: P prompt tokens of a turn, O output tokens.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from .._declarations import Field
 from ..blocks import RowBlocks
 from ..errors import AssemblyError
 from ..sample import PrefixCacheInfo, SpecInfo, Status
+from .extras import extra_value
 from .ledger import TOKEN_DTYPES, RowLedger
 from .replies import TurnReply, merge_events, prompt_ids, read_reply
 from .routing import (
@@ -32,6 +35,7 @@ from .routing import (
     strict_base64,
 )
 
+Fault = tuple[int, str]
 DecodeText = Callable[[list[int]], str]
 _STATUS_OF_REASON: Final = {
     "stop": Status.COMPLETED,
@@ -54,7 +58,8 @@ class Turn:
         log_probs: float64 [O], nats.
         status: by the finish reason; one that is not known is pending.
         routing: rows [P+O-1, L, K] in full, or None where the reply had none.
-        routing_fault: why the rows cannot be placed, or None; told when they are needed.
+        routing_fault: the number of the turn whose rows cannot be placed, and why; or None.
+            It is told when the rows are needed.
         has_routing: whether the reply had routing, be it faulty.
         indexer: rows [P+O-1, Li, Ki], or None.
         text: the output's text, special tokens included.
@@ -71,7 +76,7 @@ class Turn:
     log_probs: npt.NDArray[np.float64]
     status: Status
     routing: RowBlocks | None
-    routing_fault: str | None
+    routing_fault: Fault | None
     has_routing: bool
     indexer: RowBlocks | None
     text: str
@@ -112,7 +117,7 @@ class TurnReader:
     Args:
         routing: what is known of the routing arrays, or None.
         decode_text: ids to text, or None for no text.
-        extras: further keys of meta_info to keep.
+        extras: fields that take their values from meta_info.
         decode_base64: the decoder for routing values; strict about its alphabet.
     """
 
@@ -131,7 +136,7 @@ class TurnReader:
         *,
         routing: RoutingSpec | None,
         decode_text: DecodeText | None,
-        extras: Sequence[str] = (),
+        extras: Sequence[Field] = (),
         decode_base64: DecodeBase64 = strict_base64,
     ) -> None:
         self._spec = routing
@@ -150,12 +155,12 @@ class TurnReader:
         """
         number = 1 if parent is None else parent.number + 1
         request, response = _bodies(record, number)
-        reply = read_reply(response, turn=number, extras=self._extras)
+        reply = read_reply(response, turn=number, extras=[field.name for field in self._extras])
         prompt = prompt_ids(request, reply, number)
         held = self._tokens.empty() if parent is None else parent.tokens
         num_shared = held.common_prefix(prompt)
         tokens = self._tokens.extend(held, num_shared, [prompt[num_shared:], reply.output_ids])
-        routing, fault = self._read_routing(request, reply, len(tokens), parent, number)
+        routing, fault = self._read_routing(request, reply, len(tokens), num_shared, parent)
         return Turn(
             number=number,
             tokens=tokens,
@@ -174,10 +179,19 @@ class TurnReader:
             spec=reply.spec,
             e2e_latency=reply.e2e_latency,
             message=reply.message,
-            extras=reply.extras,
-            timestamp=record.get("timestamp"),
-            request_timestamp=record.get("request_timestamp"),
-            request_messages=request.get("messages") or (),
+            extras={
+                field.name: extra_value(
+                    field,
+                    reply.extras.get(field.name),
+                    len(tokens),
+                    len(reply.output_ids),
+                    number,
+                )
+                for field in self._extras
+            },
+            timestamp=_seconds(record, "timestamp", number),
+            request_timestamp=_seconds(record, "request_timestamp", number),
+            request_messages=_messages(request, number),
         )
 
     def text(self, ids: list[int]) -> str:
@@ -189,16 +203,20 @@ class TurnReader:
         request: Mapping[str, Any],
         reply: TurnReply,
         num_tokens: int,
+        num_shared: int,
         parent: Turn | None,
-        number: int,
-    ) -> tuple[RowBlocks | None, str | None]:
+    ) -> tuple[RowBlocks | None, Fault | None]:
         """The rows of the whole turn, or None and why they cannot be placed."""
-        if reply.routing is None:
-            return None, None
+        number = 1 if parent is None else parent.number + 1
         spec = self._spec
-        start = _start_of(request, reply.routing)
-        fault = _start_fault(start, parent, incremental=spec is not None and spec.incremental)
+        incremental = spec is not None and spec.incremental
+        if reply.routing is None:
+            return None, parent.routing_fault if incremental and parent is not None else None
         try:
+            start = _start_of(request, reply.routing)
+            restarts = start == 0 and parent is not None and num_shared < parent.num_tokens
+            before = None if restarts else parent
+            fault = _start_fault(start, before, num_shared, number, incremental=incremental)
             source = read_rows(
                 reply.routing,
                 max(num_tokens - 1 - (start or 0), 0),
@@ -247,6 +265,8 @@ class TurnReader:
 
 def _bodies(record: Mapping[str, Any], number: int) -> tuple[Mapping[str, Any], object]:
     """Request and reply of a record, also of one that wraps them with method and status."""
+    if not isinstance(record, Mapping):
+        raise AssemblyError("the record is no object", turn=number)
     request, reply = record.get("request"), record.get("response")
     if isinstance(request, Mapping) and "body" in request:
         request = request["body"]
@@ -266,32 +286,59 @@ def _start_of(request: Mapping[str, Any], value: object) -> int | None:
         for key in _START_KEYS:
             start = holder.get(key)
             if type(start) is int and start >= 0:
+                told = object_start(value)
+                if told is not None and told != start:
+                    raise RoutingError(f"says it starts at row {told}, {start} was asked for")
                 return start
     return object_start(value)
 
 
-def _start_fault(start: int | None, parent: Turn | None, *, incremental: bool) -> str | None:
-    """Why rows from this start on do not continue what is held."""
+def _start_fault(
+    start: int | None, parent: Turn | None, num_shared: int, number: int, *, incremental: bool
+) -> Fault | None:
+    """Why rows from this start on do not continue what is held, and the turn at fault."""
     if not incremental:
-        return f"additional R3: starts at row {start}; a full prefix at 0" if start else None
+        rule = f"additional R3: starts at row {start}; a full prefix at 0"
+        return (number, rule) if start else None
     if start is None:
-        return "additional R3: the request does not say the start row"
+        return number, "additional R3: the request does not say the start row"
     if parent is not None and parent.routing is None:
-        return parent.routing_fault or f"additional R3: turn {parent.number} has no routing"
+        return parent.routing_fault or (parent.number, "additional R3: there is no routed_experts")
     covered = 0 if parent is None else max(parent.num_tokens - 1, 0)
-    if start == covered:
-        return None
-    what, rows = ("gap", start - covered) if start > covered else ("overlap", covered - start)
+    if start != covered:
+        return number, _misplaced(start, covered, "gap" if start > covered else "overlap")
+    if parent is not None and start > num_shared:
+        # Rows of tokens that the prompt dropped are not those of the tokens in their place.
+        return number, _misplaced(start, num_shared, "gap")
+    return None
+
+
+def _misplaced(start: int, expected: int, what: str) -> str:
+    rows = abs(start - expected)
     unit = "row" if rows == 1 else "rows"
-    return f"additional R3: starts at row {start}; expected {covered}: {what} of {rows} {unit}"
+    return f"additional R3: starts at row {start}; expected {expected}: {what} of {rows} {unit}"
+
+
+def _seconds(record: Mapping[str, Any], key: str, number: int) -> float | None:
+    value = record.get(key)
+    if value is None or (type(value) in (int, float) and abs(value) < math.inf):
+        return cast(float | None, value)
+    raise AssemblyError(f"its {key} is no time in seconds", turn=number, field=key)
+
+
+def _messages(request: Mapping[str, Any], number: int) -> Sequence[Any]:
+    messages = request.get("messages")
+    if messages is None or isinstance(messages, (list, tuple)):
+        return messages or ()
+    raise AssemblyError("the request's messages are no list", turn=number, field="messages")
 
 
 def _ledger_for(source: RowSource, ledger: RowLedger | None, held: RowBlocks | None) -> RowLedger:
-    if ledger is not None and ledger.row_shape == source.row_shape:
-        return ledger
-    if held is not None and len(held):
+    if held is not None and len(held) and held.shape[1:] != source.row_shape:
         shapes = f"{source.row_shape} after {held.shape[1:]}"
         raise RoutingError(f"changes the shape of its rows: {shapes}")
+    if ledger is not None and ledger.row_shape == source.row_shape:
+        return ledger
     return RowLedger(source.row_shape)
 
 
