@@ -26,6 +26,7 @@ _MSGPACK_FLOAT64: Final = 0xCB
 _MSGPACK_FLOAT64_ITEM: Final = np.dtype([("tag", "u1"), ("value", ">f8")])
 _UINT8: Final = np.dtype(np.uint8)
 _FLOAT64: Final = np.dtype(np.float64)
+_IS_NUMPY_1: Final = np.__version__.startswith("1.")
 # Below this every integer is a float64 of its own.
 _EXACT_IN_FLOAT64: Final = 2**53
 
@@ -134,6 +135,8 @@ def _fast_flat(value: Sequence[object], dtype: np.dtype[Any]) -> Array | None:
     if dtype == _UINT8:
         return _packed_small_ints(value)
     if dtype.kind == "i":
+        if _IS_NUMPY_1 and np.bool_ in map(type, value):
+            return None  # numpy 1 warns where such a scalar is taken for an integer
         try:
             packed = struct.pack(f"{len(value)}q", *value)
         except (struct.error, TypeError, OverflowError):

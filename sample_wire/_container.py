@@ -225,6 +225,8 @@ def build_container(
 def _tensor(name: str, array: Array) -> TensorToWrite:
     if not isinstance(array, np.ndarray):
         raise EncodeError(f"a tensor must be a numpy array, not {type(array).__name__}")
+    if not isinstance(name, str):
+        raise EncodeError(f"a tensor's name is text, not {type(name).__name__}")
     wire = wire_dtype(array.dtype)
     if wire is None:
         raise EncodeError(f"the format has no dtype for {array.dtype}", got=str(array.dtype))
@@ -256,8 +258,14 @@ def _json_text(text: object) -> str:
 
 
 def _map_json(metadata: Mapping[str, str]) -> str:
-    items = sorted(metadata.items())
-    return f"{{{','.join(f'{_json_text(key)}:{_json_text(value)}' for key, value in items)}}}"
+    items = [f"{_json_text(key)}:{_json_text(metadata[key])}" for key in _sorted_keys(metadata)]
+    return f"{{{','.join(items)}}}"
+
+
+def _sorted_keys(metadata: Mapping[str, str]) -> list[str]:
+    for key in metadata:
+        _json_text(key)
+    return sorted(metadata)
 
 
 def _header_size_error(header_bytes: int, left_bytes: int, max_header_bytes: int) -> ContainerError:
