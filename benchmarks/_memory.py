@@ -59,17 +59,18 @@ def resident_peak(name: str) -> float:
 def _resident_growth(encode: Callable[[Sample, dict[str, Any]], Any], sample: Sample) -> float:
     encode(sample_of("S", "arrays"), {})  # loads what the first call loads
     _CLEAR_REFS.write_text(_RESET_PEAK)
-    before = _peak_bytes()
+    before = status_bytes("VmHWM")
     payload = encode(sample, {})
-    return float((_peak_bytes() - before) / len(payload))
+    return float((status_bytes("VmHWM") - before) / len(payload))
 
 
-def _peak_bytes() -> int:
-    """VmHWM of the process, in bytes; the file gives KiB."""
+def status_bytes(key: str) -> int:
+    """A size of this process that the system tells, in bytes; the file gives KiB."""
     for line in _STATUS.read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    raise LookupError("/proc/self/status has no VmHWM")
+        name, _, value = line.partition(":")
+        if name == key:
+            return int(value.split()[0]) * 1024
+    raise LookupError(f"/proc/self/status has no {key}")
 
 
 if __name__ == "__main__":

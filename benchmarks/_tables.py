@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from benchmarks._figures import MEASURED, PER_SECOND, TARGETS, Result, Results, Target, Unit
 from benchmarks._formats import OPERATIONS, FormatRow, FormatTable, Operation
 from benchmarks._peers import FORMATS, OURS
-from benchmarks._targets import PER_SECOND, TARGETS, Result, Results, Target, Unit
 
 _NOT_HERE: Final = "not installed"
 
@@ -21,6 +21,18 @@ def targets_table(results: Results) -> str:
         for key, target in TARGETS.items()
     ]
     head = ["row", "target", "median", "min", "peer in the same run", "peer / ours", "verdict"]
+    return _table(head, rows)
+
+
+def measured_table(results: Results) -> str:
+    """What is measured beside the targets, with no verdict."""
+    rows = [
+        [figure.what, *_value_cells(results[key], figure.unit), results[key].measured_at or "P"]
+        if key in results
+        else [figure.what, "not measured", "", "", "", ""]
+        for key, figure in MEASURED.items()
+    ]
+    head = ["row", "median", "min", "peer in the same run", "peer / ours", "measured at"]
     return _table(head, rows)
 
 
@@ -65,16 +77,27 @@ def duration(seconds: float) -> str:
 
 
 def _target_cells(target: Target, result: Result) -> list[str]:
-    is_met = target.is_met(result.value * PER_SECOND[target.unit])
     return [
         target.what,
         _bound(target),
-        _in_unit(result.value, target.unit),
-        "" if result.least is None else _in_unit(result.least, target.unit),
-        _peer_cell(result, target.unit),
-        "" if result.peer_value is None else f"{_digits(result.peer_value / result.value)}x",
-        "met" if is_met else "**missed**",
+        *_value_cells(result, target.unit),
+        _verdict(target, result),
     ]
+
+
+def _value_cells(result: Result, unit: Unit) -> list[str]:
+    return [
+        _in_unit(result.value, unit),
+        "" if result.least is None else _in_unit(result.least, unit),
+        _peer_cell(result, unit),
+        "" if result.peer_value is None else f"{_digits(result.peer_value / result.value)}x",
+    ]
+
+
+def _verdict(target: Target, result: Result) -> str:
+    if result.measured_at is not None:
+        return f"measured at {result.measured_at}"
+    return "met" if target.is_met(result.value * PER_SECOND[target.unit]) else "**missed**"
 
 
 def _peer_cell(result: Result, unit: Unit) -> str:

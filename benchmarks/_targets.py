@@ -1,4 +1,4 @@
-"""The figures to reach, and how each is measured.
+"""How the figures to reach are measured; those of sessions are in _session_targets.py.
 
 Every group of rows is one interleaved run of our call and its peers, so each row's ratio
 compares times of the same minutes on the same machine.
@@ -7,86 +7,22 @@ compares times of the same minutes on the same machine.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from statistics import median
-from typing import Final, Literal, NamedTuple
+from typing import Final
 
 import safetensors.numpy
 
 from benchmarks._data import accumulated_ids, plain_text, sample_of, template
 from benchmarks._event_loop import Job, longest_gaps_s, send_sliced, send_whole
+from benchmarks._figures import Result, Results, against, times_of
 from benchmarks._memory import has_resident_peak, resident_peak, traced_peak
 from benchmarks._peers import OURS, format_of, received
-from benchmarks._timing import Effort, Timing, compare
+from benchmarks._session_targets import assembly, incremental_replies, session_memory
+from benchmarks._timing import Effort, compare
 from sample_wire import decode_samples, encode_samples
 
-Unit = Literal["ms", "us", "x", "payloads"]
-PER_SECOND: Final[dict[Unit, float]] = {"ms": 1e3, "us": 1e6, "x": 1.0, "payloads": 1.0}
 _SAFETENSORS: Final = "safetensors.numpy"
 _MSGPACK: Final = "msgspec.msgpack, memoryviews"
-
-
-class Target(NamedTuple):
-    """One figure to reach: what is measured, and its bound."""
-
-    what: str
-    bound: Literal["<=", ">="]
-    limit: float
-    unit: Unit
-
-    def is_met(self, value: float) -> bool:
-        """Whether a value, in the target's unit, keeps the bound."""
-        return value <= self.limit if self.bound == "<=" else value >= self.limit
-
-
-TARGETS: Final[dict[str, Target]] = {
-    "decode P": Target("decode P to array views", "<=", 0.5, "ms"),
-    "decode P plain": Target("decode P, response without JSON escapes", "<=", 0.5, "ms"),
-    "decode P ratio": Target("decode P, times faster than safetensors' load", ">=", 80.0, "x"),
-    "encode P": Target("encode P unjoined, arrays", "<=", 0.5, "ms"),
-    "encode P plain": Target("encode P, response without JSON escapes", "<=", 0.5, "ms"),
-    "encode P lists": Target("encode P unjoined, lists", "<=", 5.0, "ms"),
-    "decode P ids": Target("decode P with 103,000 ids", "<=", 6.0, "ms"),
-    "encode P ids": Target("encode P unjoined, arrays, with 103,000 ids", "<=", 4.0, "ms"),
-    "join P": Target("encode P to one buffer, share of bytes(memoryview)", "<=", 0.35, "x"),
-    "join P traced": Target("encode P to one buffer, peak by tracemalloc", "<=", 1.05, "payloads"),
-    "join P resident": Target("encode P to one buffer, peak resident set", "<=", 1.05, "payloads"),
-    "encode S": Target("encode S unjoined, arrays", "<=", 20.0, "us"),
-    "encode S lists": Target("encode S unjoined, lists", "<=", 40.0, "us"),
-    "decode S": Target("decode S, template of 3 messages", "<=", 25.0, "us"),
-    "gap P": Target("longest event loop gap, P made and sent", "<=", 5.0, "ms"),
-    "gap P ids": Target("longest event loop gap, with 103,000 ids", "<=", 5.0, "ms"),
-    "gap P lists": Target("longest event loop gap, lists", "<=", 5.0, "ms"),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What one row measured.
-
-    Attributes:
-        value: in seconds, or the ratio itself.
-        least: the least of the rounds, as value; None where there are no rounds.
-        peer: the peer of the row, or None.
-        peer_value: the peer's, as value; None where value is a ratio to the peer already.
-    """
-
-    value: float
-    least: float | None = None
-    peer: str | None = None
-    peer_value: float | None = None
-
-
-Results = dict[str, Result]
-
-
-def _against(ours: Timing, peer: str, theirs: Timing) -> Result:
-    return Result(ours.median_s, ours.min_s, peer, theirs.median_s)
-
-
-def _times(ours: Timing, peer: str, theirs: Timing) -> str:
-    """The two times behind a ratio."""
-    return f"{peer}: {theirs.median_s * 1e3:.1f} ms; ours: {ours.median_s * 1e3:.2f} ms"
 
 
 def decode_large(effort: Effort) -> Results:
@@ -112,12 +48,12 @@ def decode_large(effort: Effort) -> Results:
     )
     load = times["load"]
     return {
-        "decode P": _against(times["P"], "safetensors load", load),
-        "decode P plain": _against(times["plain"], "safetensors load", load),
+        "decode P": against(times["P"], "safetensors load", load),
+        "decode P plain": against(times["plain"], "safetensors load", load),
         "decode P ratio": Result(
-            load.median_s / times["P"].median_s, peer=_times(times["P"], "safetensors load", load)
+            load.median_s / times["P"].median_s, peer=times_of(times["P"], "safetensors load", load)
         ),
-        "decode P ids": _against(times["ids"], "safetensors load and JSON", times["load ids"]),
+        "decode P ids": against(times["ids"], "safetensors load and JSON", times["load ids"]),
     }
 
 
@@ -139,10 +75,10 @@ def encode_large(effort: Effort) -> Results:
         effort,
     )
     return {
-        "encode P": _against(times["P"], "safetensors save", times["save"]),
-        "encode P plain": _against(times["plain"], "safetensors save", times["save"]),
-        "encode P lists": _against(times["lists"], "safetensors save", times["save lists"]),
-        "encode P ids": _against(times["ids"], "safetensors save", times["save ids"]),
+        "encode P": against(times["P"], "safetensors save", times["save"]),
+        "encode P plain": against(times["plain"], "safetensors save", times["save"]),
+        "encode P lists": against(times["lists"], "safetensors save", times["save lists"]),
+        "encode P ids": against(times["ids"], "safetensors save", times["save ids"]),
     }
 
 
@@ -159,7 +95,7 @@ def join_large(effort: Effort) -> Results:
     )
     share = times["join"].median_s / times["bytes"].median_s
     results = {
-        "join P": Result(share, peer=_times(times["join"], "bytes(memoryview)", times["bytes"])),
+        "join P": Result(share, peer=times_of(times["join"], "bytes(memoryview)", times["bytes"])),
         "join P traced": Result(traced_peak(sample)),
     }
     if has_resident_peak():
@@ -186,9 +122,9 @@ def small(effort: Effort) -> Results:
         effort,
     )
     return {
-        "encode S": _against(times["arrays"], "msgspec.msgpack", times["pack"]),
-        "encode S lists": _against(times["lists"], "msgspec.msgpack", times["pack lists"]),
-        "decode S": _against(times["decode"], "msgspec.msgpack", times["unpack"]),
+        "encode S": against(times["arrays"], "msgspec.msgpack", times["pack"]),
+        "encode S lists": against(times["lists"], "msgspec.msgpack", times["pack lists"]),
+        "decode S": against(times["decode"], "msgspec.msgpack", times["unpack"]),
     }
 
 
@@ -216,12 +152,15 @@ GROUPS: Final[tuple[Callable[[Effort], Results], ...]] = (
     encode_large,
     join_large,
     event_loop,
+    assembly,
+    incremental_replies,
+    session_memory,
 )
 
 
 def measure_targets(effort: Effort) -> Results:
-    """The result of every target, by its key in TARGETS; one is left out where the system
-    cannot tell it."""
+    """The result of every row, by its key in TARGETS or MEASURED; one is left out where the
+    system cannot tell it."""
     results: Results = {}
     for group in GROUPS:
         results.update(group(effort))

@@ -10,6 +10,8 @@ from statistics import median
 from time import perf_counter_ns
 from typing import Final, NamedTuple, TypeVar
 
+from benchmarks._data import ShapeName
+
 Call = Callable[[], object]
 Key = TypeVar("Key", bound=Hashable)
 _NS: Final = 1e-9
@@ -26,6 +28,7 @@ class Effort:
         long_rounds: rounds of a call that takes a round of its own.
         round_s: a round repeats a shorter call until it has taken about this long.
         gap_rounds: payloads sent for each event loop row.
+        session: the shape of the assembly rows' session.
     """
 
     name: str
@@ -33,10 +36,11 @@ class Effort:
     long_rounds: int
     round_s: float
     gap_rounds: int
+    session: ShapeName = "P"
 
 
 FULL: Final = Effort("full", rounds=51, long_rounds=15, round_s=0.01, gap_rounds=7)
-QUICK: Final = Effort("quick", rounds=5, long_rounds=2, round_s=0.002, gap_rounds=2)
+QUICK: Final = Effort("quick", rounds=5, long_rounds=2, round_s=0.002, gap_rounds=2, session="M")
 
 
 class Timing(NamedTuple):

@@ -24,6 +24,7 @@ from benchmarks._tables import (
     duration,
     formats_table,
     losses_text,
+    measured_table,
     sizes_table,
     targets_table,
 )
@@ -45,6 +46,8 @@ def make_report(effort: Effort, command: str) -> str:
         "\n".join(describe(command)),
         "### Figures to reach",
         targets_table(results),
+        "### Beside them",
+        measured_table(results),
         f"The ticker's longest gap in an idle loop, measured over {_IDLE_WINDOW_S:g} s: {idle}.",
     ]
     for table in tables:

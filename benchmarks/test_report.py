@@ -8,16 +8,28 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks._assembly import has_pybase64
 from benchmarks._data import SHAPES
+from benchmarks._figures import MEASURED, PER_SECOND, TARGETS, Result
 from benchmarks._formats import FormatRow, FormatTable, installed
 from benchmarks._memory import has_resident_peak
 from benchmarks._peers import FORMATS, OURS, format_of
-from benchmarks._tables import duration, formats_table, losses_text, sizes_table, targets_table
-from benchmarks._targets import PER_SECOND, TARGETS, Result
+from benchmarks._tables import (
+    duration,
+    formats_table,
+    losses_text,
+    measured_table,
+    sizes_table,
+    targets_table,
+)
 from benchmarks._timing import Effort, Timing, compare
 from benchmarks.report import BEGIN, END, README, replaced
 
 ROOT = Path(__file__).resolve().parents[1]
+ROWS = [
+    *(target.what for target in TARGETS.values()),
+    *(figure.what for figure in MEASURED.values()),
+]
 
 
 @pytest.fixture
@@ -44,11 +56,12 @@ def test_quick_report_yields_every_row() -> None:
         capture_output=True,
         text=True,
     )
-    for target in TARGETS.values():
-        assert done.stdout.count(f"| {target.what} |") == 1
+    for what in ROWS:
+        assert done.stdout.count(f"| {what} |") == 1
     for shape in SHAPES:
         assert f"### Formats at {shape}" in done.stdout
-    assert ("not measured" in done.stdout) == (not has_resident_peak())
+    tells_all = has_resident_peak() and has_pybase64()
+    assert ("not measured" in done.stdout) == (not tells_all)
     assert done.stderr == ""
 
 
@@ -70,6 +83,19 @@ def test_result_beyond_its_limit_is_missed(key: str) -> None:
 
 def test_row_that_the_system_cannot_tell_is_said() -> None:
     assert targets_table({}).count("not measured") == len(TARGETS)
+    assert measured_table({}).count("not measured") == len(MEASURED)
+
+
+@pytest.mark.parametrize("key", TARGETS)
+def test_result_of_another_shape_has_no_verdict(key: str) -> None:
+    table = targets_table({key: Result(0.0, measured_at="shape M")})
+    assert table.count("| measured at shape M |") == 1
+    assert not {"| met |", "| **missed** |"} & {line[-14:] for line in table.splitlines()}
+
+
+def test_row_without_a_bound_is_shown_beside_its_peer() -> None:
+    table = measured_table({"read all": Result(2.0, None, "peer", 6.0)})
+    assert "| 2000 ms |  | peer: 6000 ms | 3.00x | P |" in table
 
 
 def test_faster_peer_is_named(slow_table: FormatTable) -> None:
@@ -137,9 +163,9 @@ def test_format_without_its_package_is_left_out(monkeypatch: pytest.MonkeyPatch)
     assert "Arrow IPC, one-row batch" not in installed()
 
 
-@pytest.mark.parametrize("key", TARGETS)
-def test_readme_has_a_result_for_the_row(key: str) -> None:
-    assert README.read_text().count(f"| {TARGETS[key].what} |") == 1
+@pytest.mark.parametrize("what", ROWS)
+def test_readme_has_a_result_for_the_row(what: str) -> None:
+    assert README.read_text().count(f"| {what} |") == 1
 
 
 def test_readme_has_the_markers() -> None:

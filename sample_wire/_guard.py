@@ -54,6 +54,7 @@ def _broken_codec_rules(field: Field, owner: Computed) -> list[tuple[bool, str]]
         return [
             (field.name == NULLS_KEY, f"the JSON key {NULLS_KEY} is taken"),
             (bool(owner.sets) and not _is_int(field), "a JSON field that sets an axis is an int"),
+            (bool(owner.sets) and owner.omit_default, "a field that sets an axis is not left out"),
             (owner.rows is not None, "a JSON field has no rows"),
             (owner.null in ("none", "empty"), "the type of a JSON field says whether it is None"),
             (owner.overlay == "update" and owner.null == "template", "a mapping has no null"),

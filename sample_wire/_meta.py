@@ -100,9 +100,9 @@ class JsonField:
         """
         path = ""
         try:
-            check_writable(value)
             if self.is_free:
-                return self.plain_free(value)
+                return check_writable(self.plain_free(value))
+            check_writable(value)
             back = self._decode(_encode_with_numpy(value))
             if back == value or back == plain(value, _SAMPLE_DEPTH - 1):
                 return back
@@ -144,7 +144,10 @@ class Documents:
     def __init__(self, json_fields: Sequence[JsonField]) -> None:
         self._fields = tuple(json_fields)
         self._names = [field.name for field in json_fields]
-        self._defaults = [(f.name, f.new_default()) for f in json_fields if f.omit_default]
+        defaults = [
+            (field.name, field.new_default()) for field in json_fields if field.omit_default
+        ]
+        self._defaults = [(name, (value, encode_json(value))) for name, value in defaults]
         self._texts = [field.name for field in json_fields if field.is_text]
         self._free = [field for field in json_fields if field.is_free]
         typed = [field for field in json_fields if not (field.is_text or field.is_free)]
@@ -174,36 +177,40 @@ class Documents:
             EncodeError: a value is not of its type, or would not come back equal.
         """
         named = dict(zip(self._names, values, strict=True))
-        for name, default in self._defaults:
-            if named[name] == default:
-                named[name] = msgspec.UNSET
+        omitted = [name for name, default in self._defaults if _is_same(named[name], *default)]
+        for name in omitted:
+            named[name] = msgspec.UNSET
         try:
-            text = self._write(named, nulls)
+            text = self._write(named, omitted, nulls)
         except (ValueError, TypeError, OverflowError, RecursionError, msgspec.MsgspecError):
             for field in self._fields:
-                if named[field.name] is not msgspec.UNSET:
+                if field.name not in omitted:
                     named[field.name] = field.plain_value(named[field.name], sample_index)
-            text = self._write(named, nulls)
+            text = self._write(named, omitted, nulls)
         if may_hold_unreadable(text):
             for field in self._free:
-                named[field.name] = field.plain_value(named[field.name], sample_index)
+                if field.name not in omitted:
+                    named[field.name] = field.plain_value(named[field.name], sample_index)
         if exceeds_depth(text, _SAMPLE_DEPTH):
             raise EncodeError(
                 f"sample {sample_index}: its JSON nests too deep", sample_index=sample_index
             )
         return text, named
 
-    def _write(self, named: dict[str, Any], nulls: list[str]) -> bytes:
+    def _write(self, named: dict[str, Any], omitted: list[str], nulls: list[str]) -> bytes:
         """The JSON object; some error, not yet telling, where a value might change in it.
 
         Text is written as it is and free-form values are walked; all others must come back
         equal from a typed parse.
         """
         for field in self._free:
-            if named[field.name] is not msgspec.UNSET:
+            if field.name not in omitted:
                 named[field.name] = field.plain_free(named[field.name])
         for name in self._texts:
-            if type(named[name]) is not str and named[name] is not msgspec.UNSET:
+            if type(named[name]) is not str and name not in omitted:
+                raise TypeError(name)
+        for name, _ in self._defaults:
+            if named[name] is msgspec.UNSET and name not in omitted:
                 raise TypeError(name)
         checked = self._checked(**{name: named[name] for name in self._typed})
         if self._decode_checked(encode_json(checked)) != checked:
@@ -317,6 +324,16 @@ def _refuse_document(text: bytes, error: msgspec.ValidationError) -> NoReturn:
 def _without_content(error: msgspec.ValidationError) -> str:
     """msgspec's message, but for the value that it quotes when that is no member of an enum."""
     return _QUOTED_VALUE.sub("Invalid enum value", str(error))
+
+
+def _is_same(value: Any, default: Any, text: bytes) -> bool:
+    """Whether a value is the default itself, in type and bits; text is the default's JSON."""
+    if type(value) is not type(default):
+        return False
+    try:
+        return encode_json(value) == text
+    except (ValueError, TypeError, OverflowError, RecursionError, msgspec.MsgspecError):
+        return False
 
 
 def _column(field: JsonField) -> Any:

@@ -1,7 +1,8 @@
 """The command `sample-wire`: a thin shell that reads files and prints what others made.
 
 Exit status: 0 good; 1 the payload or recording is refused, or the demo's check failed; 2 wrong
-usage or a file that cannot be read; 130 interrupted; 141 the reader of our output went away.
+usage or a file that cannot be read or written; 130 interrupted; 141 the reader of our output
+went away.
 """
 
 from __future__ import annotations
@@ -14,11 +15,21 @@ from collections.abc import Sequence
 from typing import Final
 
 from . import __version__
+from ._assemble_command import (
+    add_options,
+    assemble_recording,
+    option_for,
+    read_recording,
+    read_turns,
+    routing_spec,
+)
 from ._report import printable, summary_text
+from .assembly import AssemblyResult
 from .bench import SHAPES, bench_lines
-from .codec import decode_samples
-from .errors import DecodeError, SampleWireError
+from .codec import decode_samples, encode_samples
+from .errors import AssemblyError, DecodeError, SampleWireError
 from .inspection import inspect_payload, summary_json
+from .payload import Payload
 from .reader import MAX_SAMPLES
 from .sample import Sample
 
@@ -27,6 +38,10 @@ USAGE: Final = 2
 INTERRUPTED: Final = 130  # 128 + SIGINT and 128 + SIGPIPE, as shells report them
 BROKEN_PIPE: Final = 141
 _STDIN: Final = "-"
+_STDOUT: Final = "-"
+# Recordings from this size on take seconds: only they show progress.
+PROGRESS_BYTES: Final = 64 * 2**20
+_PROGRESS_LINES: Final = 10
 _FIELD_SETS: Final = tuple(Sample.__sample_schema__.field_sets)
 
 
@@ -78,6 +93,10 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("files", metavar="FILE", nargs="+", help="payloads; - is standard input")
     _add_reading_options(verify)
     verify.set_defaults(run=_verify)
+
+    assemble = commands.add_parser("assemble", help="make a payload of recorded turns")
+    add_options(assemble)
+    assemble.set_defaults(run=_assemble, refuse_usage=assemble.error)
 
     bench = commands.add_parser("bench", help="measure encode and decode on this machine")
     bench.add_argument("--shape", choices=tuple(SHAPES), help="one shape instead of all")
@@ -147,6 +166,68 @@ def _verify_one(name: str, field_set: int, max_samples: int) -> int:
     return 0
 
 
+def _assemble(arguments: argparse.Namespace) -> int:
+    try:
+        routing = routing_spec(arguments)
+    except ValueError as error:
+        arguments.refuse_usage(str(error))
+    data = _read(arguments.records)
+    if _is_same_file(arguments.records, arguments.output):
+        arguments.refuse_usage("the payload would be written over the recording")
+    try:
+        recording = read_recording(data)
+        show = _show_progress if len(data) >= PROGRESS_BYTES else _show_nothing
+        turns = read_turns(recording.records, routing, show)
+        result = assemble_recording(recording, turns, arguments)
+        payload = encode_samples(
+            result.samples,
+            recording.metadata,
+            empty_reason=result.empty_reason,
+            field_set=arguments.field_set,
+        )
+    except AssemblyError as error:
+        _complain_of(arguments.records, error, option_for(error, routing))
+        return REFUSED
+    except SampleWireError as error:
+        _complain_of(arguments.records, error)
+        return REFUSED
+    _write(arguments.output, payload)
+    _report_assembly(arguments.output, payload, len(turns), result)
+    return 0
+
+
+def _report_assembly(name: str, payload: Payload, num_turns: int, result: AssemblyResult) -> None:
+    """Says what was made; on standard error where the payload itself is on standard output."""
+    stream = sys.stderr if name == _STDOUT else sys.stdout
+    shown = "standard output" if name == _STDOUT else printable(name)
+    num_samples = len(result.samples)
+    print(
+        f"{shown}: {payload.nbytes:,} bytes, turns {num_turns:,}, samples {num_samples:,}",
+        file=stream,
+    )
+    if result.empty_reason is not None:
+        print(f"no samples: {result.empty_reason}", file=stream)
+    for index, sample in enumerate(result.samples):
+        dropped = sample.metadata.get("dropped_turns")
+        if dropped is not None:
+            count, reason = dropped["count"], dropped["reason"]
+            print(f"sample {index}: turns left out {count} ({reason})", file=stream)
+    print("There is no tokenizer here: the response text is empty.", file=stream)
+
+
+def _show_progress(number: int, num_turns: int) -> None:
+    """On a terminal one line that the next is written over; in a log a line now and then."""
+    text = f"sample-wire: turn {number} of {num_turns}"
+    if sys.stderr.isatty():
+        print(text, end="\n" if number == num_turns else "\r", file=sys.stderr, flush=True)
+    elif number * _PROGRESS_LINES // num_turns > (number - 1) * _PROGRESS_LINES // num_turns:
+        print(text, file=sys.stderr, flush=True)
+
+
+def _show_nothing(number: int, num_turns: int) -> None:
+    """The progress of a recording that is read at once."""
+
+
 def _bench(arguments: argparse.Namespace) -> int:
     for line in bench_lines([arguments.shape] if arguments.shape else list(SHAPES)):
         print(line, flush=True)
@@ -170,6 +251,18 @@ def _read(name: str) -> bytes | mmap.mmap:
             return file.read()
 
 
+def _write(name: str, payload: Payload) -> None:
+    if name == _STDOUT:
+        payload.write_to(sys.stdout.buffer)
+        return
+    with open(name, "wb") as file:
+        payload.write_to(file)
+
+
+def _is_same_file(one: str, other: str) -> bool:
+    return os.path.exists(one) and os.path.exists(other) and os.path.samefile(one, other)
+
+
 def _shown(name: str) -> str:
     return "standard input" if name == _STDIN else printable(name)
 
@@ -179,8 +272,8 @@ def _why_unreadable(error: OSError) -> str:
     return f"{where}{error.strerror or error}"
 
 
-def _complain_of(name: str, error: DecodeError) -> None:
-    _complain(f"{_shown(name)}: {type(error).__name__}: {error}")
+def _complain_of(name: str, error: SampleWireError, more: str = "") -> None:
+    _complain(f"{_shown(name)}: {type(error).__name__}: {error}{more}")
 
 
 def _complain(text: str) -> None:

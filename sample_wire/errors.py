@@ -119,3 +119,28 @@ class AssemblyError(SampleWireError, ValueError):
 
 def _rebuilt_assembly_error(message: str) -> AssemblyError:
     return AssemblyError(message)
+
+
+class SessionError(SampleWireError):
+    """A refusal of the session layer, to be answered over HTTP.
+
+    Args:
+        code: short and stable, for programs: "unknown_session", "stale_turn", ...
+        http_status: the status to answer with.
+
+    Attributes:
+        code, http_status_hint: as given.
+    """
+
+    def __init__(self, message: str, *, code: str, http_status: int) -> None:
+        super().__init__(message)
+        self.code = code
+        self.http_status_hint = http_status
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Keeps the keyword arguments when pickled."""
+        return _rebuilt_session_error, (str(self), self.code, self.http_status_hint)
+
+
+def _rebuilt_session_error(message: str, code: str, http_status: int) -> SessionError:
+    return SessionError(message, code=code, http_status=http_status)

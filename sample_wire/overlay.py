@@ -77,7 +77,7 @@ class Overlay:
                     f"template field {name} must be None: it is aligned to a response", field=name
                 )
         for name, key in self._reserved:
-            if key in (getattr(template, name) or ()):
+            if key in _mapping(name, getattr(template, name)):
                 raise TemplateError(
                     f"template field {name} must not hold {key}: it is aligned to a response",
                     field=name,
@@ -112,18 +112,25 @@ class Overlay:
 
 def updated(field: str, old: object, new: dict[str, Any], copy_arrays: bool) -> dict[str, Any]:
     """A copy of the template's mapping with the reply's keys over it; None counts as empty."""
+    old = _mapping(field, old)
     if not old:
         return new
-    if not isinstance(old, dict):
+    merged = cast(dict[str, Any], independent(old, copy_arrays))
+    merged.update(new)
+    return merged
+
+
+def _mapping(field: str, value: object) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
         raise TemplateError(
             f"template field {field} must be a dict or None",
             field=field,
             expected="dict or None",
-            got=type(old).__name__,
+            got=type(value).__name__,
         )
-    merged = cast(dict[str, Any], independent(old, copy_arrays))
-    merged.update(new)
-    return merged
+    return value
 
 
 def independent(value: Any, copy_arrays: bool) -> Any:

@@ -144,27 +144,29 @@ def strip_response(
             got=str(num_tokens),
         )
     kept: Axes = {axis: length - num_tokens for axis, length in axes.items()}
-    for field in schema.fields:
-        _strip_field(sample, field, kept)
     ids = getattr(sample, schema.axis_fields["tokens"].name)
+    changed = {field.name: _stripped(sample, field, kept) for field in schema.fields}
     for field in schema.fields:
         if isinstance(field.owner, Computed) and field.owner.merge == "text":
-            text = decode_text(ids[kept["tokens"] - kept["response"] :]) if kept["response"] else ""
-            setattr(sample, field.name, text)
+            left = ids[kept["tokens"] - kept["response"] : kept["tokens"]]
+            changed[field.name] = decode_text(left) if kept["response"] else ""
+    for name, value in changed.items():
+        setattr(sample, name, value)
 
 
-def _strip_field(sample: Any, field: Field, kept: Axes) -> None:
+def _stripped(sample: Any, field: Field, kept: Axes) -> Any:
+    """A field's value after the cut; the value itself where the cut does not touch it."""
     owner, value = field.owner, getattr(sample, field.name)
     if value is None:
-        return
+        return value
     if owner.rows is not None:
-        setattr(sample, field.name, value[: expected_rows(owner.rows, kept)])
-    elif isinstance(owner, Computed) and owner.sets is not None:
-        setattr(sample, field.name, kept[owner.sets])
-    elif isinstance(owner, Computed) and owner.response_keys:
+        return value[: expected_rows(owner.rows, kept)]
+    if isinstance(owner, Computed) and owner.sets is not None:
+        return kept[owner.sets]
+    if isinstance(owner, Computed) and owner.response_keys:
         cut = {key: value[key][: kept["response"]] for key in owner.response_keys if key in value}
-        if cut:
-            setattr(sample, field.name, {**value, **cut})
+        return {**value, **cut}
+    return value
 
 
 def _is_per_row(field: Field) -> bool:

@@ -6,7 +6,6 @@ each turn when it is committed and calls `assemble_turns`, which then is slicing
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -181,11 +180,7 @@ def _notes(
 ) -> dict[str, Any]:
     """What a sample says of itself beside its fields: lifecycle, dropped turns, messages."""
     notes: dict[str, Any] = {}
-    lifecycle = [
-        segment
-        for previous, part in itertools.pairwise([None, *parts])
-        if part is not None and (segment := _lifecycle(part.turn, previous)) is not None
-    ]
+    lifecycle = [segment for part in parts if (segment := _lifecycle(part.turn)) is not None]
     if lifecycle:
         notes["lifecycle"] = lifecycle
     dropped = len(run) - len(parts)
@@ -198,7 +193,7 @@ def _notes(
     return notes
 
 
-def _lifecycle(turn: Turn, previous: Part | None) -> dict[str, Any] | None:
+def _lifecycle(turn: Turn) -> dict[str, Any] | None:
     """When a turn ran, in seconds; None where its record has no timestamp."""
     if turn.timestamp is None:
         return None
@@ -206,6 +201,6 @@ def _lifecycle(turn: Turn, previous: Part | None) -> dict[str, Any] | None:
     segment: dict[str, Any] = {"t0": started, "t1": turn.timestamp, "turn": turn.number}
     if turn.request_timestamp is not None:
         segment["req_ts"] = turn.request_timestamp
-    if previous is not None:
-        segment["prev_t1"] = previous.turn.timestamp
+    if turn.number > 1:
+        segment["prev_t1"] = turn.previous_timestamp
     return segment

@@ -78,14 +78,14 @@ Size = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
 class _StartOnly(msgspec.Struct):
-    start: Size = 0
+    start: Size | None = None
 
 
 class _RoutingObject(msgspec.Struct):
     data: str
     shape: list[Size]
     dtype: str
-    start: Size = 0
+    start: Size | None = None
 
 
 def strict_base64(text: memoryview) -> bytes:

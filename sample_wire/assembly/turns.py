@@ -66,6 +66,7 @@ class Turn:
         gap_text: the text of the prompt tokens after the shared ones.
         reply: everything else that the reply said; its routing values are dropped.
         timestamp, request_timestamp: seconds, of the commit and of the arrival, or None.
+        previous_timestamp: of the commit of the turn before, or None.
         request_messages: the request's messages.
     """
 
@@ -89,6 +90,7 @@ class Turn:
     extras: dict[str, Any]
     timestamp: float | None
     request_timestamp: float | None
+    previous_timestamp: float | None
     request_messages: Sequence[Any]
 
     @property
@@ -191,6 +193,7 @@ class TurnReader:
             },
             timestamp=_seconds(record, "timestamp", number),
             request_timestamp=_seconds(record, "request_timestamp", number),
+            previous_timestamp=None if parent is None else parent.timestamp,
             request_messages=_messages(request, number),
         )
 
@@ -229,10 +232,8 @@ class TurnReader:
             if spec is not None and spec.num_experts is not None:
                 source = source._replace(chunks=check_ids(source.chunks, spec.num_experts))
             held = parent.routing if parent is not None else None
-            self._routing = _ledger_for(source, self._routing, held)
-            return self._routing.extend(
-                held or self._routing.empty(), start or 0, source.chunks
-            ), None
+            self._routing, rows = _extended(self._routing, held, start or 0, source)
+            return rows, None
         except RoutingError as error:
             raise _routing_error("routed_experts", error, number) from None
 
@@ -257,8 +258,8 @@ class TurnReader:
                 decode_base64=self._decode_base64,
             )
             held = parent.indexer if parent is not None else None
-            self._indexer = _ledger_for(source, self._indexer, held)
-            return self._indexer.extend(held or self._indexer.empty(), 0, source.chunks)
+            self._indexer, rows = _extended(self._indexer, held, 0, source)
+            return rows
         except RoutingError as error:
             raise _routing_error("indexer_topk", error, number) from None
 
@@ -333,13 +334,20 @@ def _messages(request: Mapping[str, Any], number: int) -> Sequence[Any]:
     raise AssemblyError("the request's messages are no list", turn=number, field="messages")
 
 
-def _ledger_for(source: RowSource, ledger: RowLedger | None, held: RowBlocks | None) -> RowLedger:
-    if held is not None and len(held) and held.shape[1:] != source.row_shape:
-        shapes = f"{source.row_shape} after {held.shape[1:]}"
-        raise RoutingError(f"changes the shape of its rows: {shapes}")
-    if ledger is not None and ledger.row_shape == source.row_shape:
-        return ledger
-    return RowLedger(source.row_shape)
+def _extended(
+    ledger: RowLedger | None, held: RowBlocks | None, start: int, source: RowSource
+) -> tuple[RowLedger, RowBlocks]:
+    """The ledger for rows of the source's shape, and the rows up to start followed by them.
+
+    Rows that are sent in full need nothing of what is held, and may have another shape.
+    """
+    fits = held is not None and held.shape[1:] == source.row_shape
+    if start and not fits:
+        raise RoutingError(f"changes the shape of its rows to {source.row_shape}")
+    if ledger is None or ledger.row_shape != source.row_shape:
+        ledger = RowLedger(source.row_shape)
+    before = held if held is not None and fits else ledger.empty()
+    return ledger, ledger.extend(before, start, source.chunks)
 
 
 def _routing_error(field: str, error: RoutingError, number: int) -> AssemblyError:

@@ -9,6 +9,7 @@ Shape letters: T tokens, L routed layers, K experts per token.
 from __future__ import annotations
 
 import base64
+import io
 import json
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from .._report import text_table
 from ..bench import median_s
 from ..codec import decode_samples, encode_samples
 from ..sample import Sample
-from .recording import Recording, RecordingError, read_npy
+from .recording import Recording, RecordingError
 
 Records = dict[str, Any]
 
@@ -58,8 +59,9 @@ def comparison(
     records = _parse(text)
     recorded = _records_row("records, R3 as recorded", records, None)
     rows = [ours, recorded]
-    routed_TLK = sample.rollout_routed_experts
-    if routed_TLK is not None:
+    routing = sample.rollout_routed_experts
+    if routing is not None:
+        routed_TLK = np.asarray(routing, np.int32)
         full = with_full_routing(records, recording, routed_TLK)
         rows.append(_records_row("records, R3 as SGLang sends it", full, routed_TLK.shape[1:]))
     head = ["", "bytes", "ratio", "write ms", "read ms", "both ms", "ratio"]
@@ -69,7 +71,7 @@ def comparison(
         f"decode {1e3 * decode_s:.3f} ms.",
         "Records: json.dumps; json.loads, base64 to arrays.  Assembling a sample is not counted.",
     ]
-    if routed_TLK is not None:
+    if routing is not None:
         lines += [
             "R3 as recorded: each turn sends its new rows, in the engine's narrow dtype.  As",
             "SGLang sends it: every turn all rows, int32.  The payload: every row once, int32.",
@@ -114,7 +116,7 @@ def _turn_arrays(record: Records, row_shape: tuple[int, ...] | None) -> list[npt
     if choice.get("routed_experts") is not None:
         data = base64.b64decode(choice["routed_experts"])
         arrays.append(
-            read_npy(data)
+            np.load(io.BytesIO(data), allow_pickle=False).astype(np.int32)
             if row_shape is None
             else np.frombuffer(data, np.int32).reshape(-1, *row_shape)
         )

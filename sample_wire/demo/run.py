@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from .._report import printable, summary_text
+from ..blocks import RowBlocks
 from ..codec import decode_samples, encode_samples
 from ..inspection import inspect_payload
 from ..sample import Sample
@@ -31,6 +32,7 @@ def run_demo(path: str | None = None) -> int:
 
     Raises:
         RecordingError: the recording is of another shape.
+        AssemblyError: its turns do not fit together.
         OSError: the file cannot be read.
     """
     print(f"sample-wire demo: {printable(path or BUNDLED)}", flush=True)
@@ -103,7 +105,12 @@ def _expected(name: str, owner: object, sent: Sample, template: Sample) -> objec
 
 
 def _same(one: object, other: object) -> bool:
-    """Equal and of one type; for arrays, the same dtype, shape and bytes."""
+    """Equal and of one type; for arrays, the same dtype, shape and bytes.
+
+    R3 is sent as RowBlocks, whose array is what must be received.
+    """
+    if isinstance(one, np.ndarray) and isinstance(other, RowBlocks):
+        other = np.asarray(other)
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         facts = [(array.dtype, array.shape, array.tobytes()) for array in (one, other)]
         return facts[0] == facts[1]

@@ -147,6 +147,16 @@ def test_a_recording_of_another_shape_is_refused_in_one_line(
     assert err.count("\n") == 1
 
 
+def test_turns_that_do_not_fit_together_are_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_on(tmp_path, changed(lambda records: records["turns"].pop(1))) == 1
+    assert capsys.readouterr().err == (
+        "sample-wire: AssemblyError: turn 2: additional R3: starts at row 269; expected 93: "
+        "gap of 176 rows\n"
+    )
+
+
 @pytest.mark.parametrize(
     "extra",
     [
@@ -217,6 +227,22 @@ def test_the_check_sees_a_difference_of_bits(
     assert run.differences(sent, other, run.make_template()) == ["rollout_log_probs"]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda rows: rows.astype(np.int64), id="dtype"),
+        pytest.param(lambda rows: rows[:-1], id="length"),
+        pytest.param(lambda rows: rows[:, :, ::-1], id="order_in_a_row"),
+    ],
+)
+def test_the_check_sees_a_difference_of_routing(
+    change: Callable[[Any], Any], sent: sw.Sample, received: sw.Sample
+) -> None:
+    rows = change(received.rollout_routed_experts)
+    other = dataclasses.replace(received, rollout_routed_experts=rows)
+    assert run.differences(sent, other, run.make_template()) == ["rollout_routed_experts"]
+
+
 def test_records_as_recorded_are_read_into_the_arrays_of_each_turn(sent: sw.Sample) -> None:
     turns = read_records(run.bundled_recording(), None)
     assert [len(arrays) for arrays in turns] == [4] * 5
@@ -225,8 +251,8 @@ def test_records_as_recorded_are_read_into_the_arrays_of_each_turn(sent: sw.Samp
     assert np.array_equal(np.concatenate([arrays[3] for arrays in turns]), routed_TLK)
 
 
-def test_records_with_full_routing_have_every_row_on_every_turn(sent: sw.Sample) -> None:
-    routed_TLK = sent.rollout_routed_experts
+def test_records_with_full_routing_have_every_row_on_every_turn(received: sw.Sample) -> None:
+    routed_TLK = received.rollout_routed_experts
     assert routed_TLK is not None
     recording = read_recording(run.bundled_recording())
     full = with_full_routing(json.loads(run.bundled_recording()), recording, routed_TLK)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 
 import sample_wire as sw
-from sample_wire.demo.recording import RecordingError, build_sample, read_npy, read_recording
+from sample_wire.demo.recording import RecordingError, build_sample, read_recording
 from sample_wire.demo.run import bundled_recording
 
 ROUTED_KEY = "response.body.choices[0].routed_experts"
@@ -36,10 +36,10 @@ def build(recording: Any) -> sw.Sample:
     return build_sample(read_recording(json.dumps(recording).encode()))
 
 
-def npy(array: npt.NDArray[Any], *, pickled: bool = False) -> bytes:
+def npy(array: npt.NDArray[Any]) -> bytes:
     """A .npy file, as numpy writes it."""
     out = io.BytesIO()
-    np.save(out, array, allow_pickle=pickled)
+    np.save(out, array, allow_pickle=False)
     return out.getvalue()
 
 
@@ -50,9 +50,10 @@ def rows_of(record: Any) -> npt.NDArray[Any]:
     return rows
 
 
-def same(one: npt.NDArray[Any] | None, other: npt.NDArray[Any] | None) -> bool:
-    """Whether both are arrays, and equal."""
-    return one is not None and other is not None and np.array_equal(one, other)
+def routing_of(sample: sw.Sample) -> npt.NDArray[np.int32]:
+    """The sample's routing as one array."""
+    assert sample.rollout_routed_experts is not None
+    return np.asarray(sample.rollout_routed_experts)
 
 
 def set_rows(record: Any, rows: npt.NDArray[Any]) -> None:
@@ -97,8 +98,7 @@ def test_each_routing_row_is_the_one_that_was_recorded_for_its_token(sample: sw.
         start = record["request"]["body"]["sampling_params"]["routed_experts_prompt_start"]
         for offset, row in enumerate(rows_of(record)):
             assert by_position.setdefault(start + offset, row) is row  # sent once
-    routed_TLK = sample.rollout_routed_experts
-    assert routed_TLK is not None
+    routed_TLK = routing_of(sample)
     assert routed_TLK.dtype == np.int32
     assert len(routed_TLK) == len(by_position) == len(sample.tokens) - 1
     assert all(np.array_equal(routed_TLK[at], row) for at, row in by_position.items())
@@ -148,24 +148,33 @@ def test_counters_that_are_not_reported_count_as_zero() -> None:
     assert build(recording).prefix_cache_info.cached_tokens == 512 + 768
 
 
-def test_turns_that_send_all_rows_give_the_rows_that_were_sent_first(sample: sw.Sample) -> None:
-    routed_TLK = sample.rollout_routed_experts
-    assert routed_TLK is not None
+def test_turns_that_send_all_rows_give_the_rows_that_were_sent_last(sample: sw.Sample) -> None:
+    routed_TLK = routing_of(sample)
     recording = records()
     for record in recording["turns"]:
         num_rows = len(prompt_of(record)) + len(choice_of(record)["token_ids"]) - 1
         set_start(record, 0)
         set_rows(record, routed_TLK[:num_rows].astype(np.uint8))
-    last = rows_of(recording["turns"][-1])
+    last = routed_TLK.astype(np.uint8)
     last[0] += 1
     set_rows(recording["turns"][-1], last)
-    assert same(build(recording).rollout_routed_experts, routed_TLK)
+    assert np.array_equal(routing_of(build(recording)), last)
 
 
 def test_a_start_that_the_request_does_not_name_is_0(sample: sw.Sample) -> None:
     recording = records()
     del recording["turns"][0]["request"]["body"]["sampling_params"]["routed_experts_prompt_start"]
-    assert same(build(recording).rollout_routed_experts, sample.rollout_routed_experts)
+    assert np.array_equal(routing_of(build(recording)), routing_of(sample))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int32], ids=lambda kind: kind.__name__)
+def test_rows_of_any_dtype_that_engines_send_are_taken(
+    dtype: type[np.generic], sample: sw.Sample
+) -> None:
+    recording = records()
+    for record in recording["turns"]:
+        set_rows(record, rows_of(record).astype(dtype))
+    assert np.array_equal(routing_of(build(recording)), routing_of(sample))
 
 
 def test_without_routing_on_any_turn_the_sample_has_none() -> None:
@@ -173,10 +182,6 @@ def test_without_routing_on_any_turn_the_sample_has_none() -> None:
     for record in recording["turns"]:
         choice_of(record)["routed_experts"] = None
     assert build(recording).rollout_routed_experts is None
-
-
-def change_status(turns: Any) -> None:
-    turns[1]["response"]["status"] = 400
 
 
 def change_token(turns: Any) -> None:
@@ -191,33 +196,17 @@ def drop_log_prob(turns: Any) -> None:
     choice_of(turns[3])["logprobs"]["content"].pop()
 
 
-def add_log_prob(turns: Any) -> None:
-    choice_of(turns[3])["logprobs"]["content"].append({"logprob": -1.0})
-
-
-def end_early(turns: Any) -> None:
-    choice_of(turns[1])["finish_reason"] = "length"
-
-
 def drop_routing(turns: Any) -> None:
     del choice_of(turns[2])["routed_experts"]
 
 
+def drop_first_routing(turns: Any) -> None:
+    del choice_of(turns[0])["routed_experts"]
+
+
 def make_gap(turns: Any) -> None:
     set_start(turns[1], 94)
-
-
-def make_overlap(turns: Any) -> None:
-    set_start(turns[1], 91)
-
-
-def spoil_base64(turns: Any) -> None:
-    choice_of(turns[1])["routed_experts"] = "!" + choice_of(turns[1])["routed_experts"]
-
-
-def send_raw_bytes(turns: Any) -> None:
-    data = rows_of(turns[1]).astype(np.int32).tobytes()
-    choice_of(turns[1])["routed_experts"] = base64.b64encode(data).decode()
+    set_rows(turns[1], rows_of(turns[1])[1:])
 
 
 def drop_row(turns: Any) -> None:
@@ -229,61 +218,79 @@ def drop_layer(turns: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "error"),
+    ("change", "turn", "field"),
     [
-        (change_status, "turns[1].response.status is 400, not 200"),
-        (
-            change_token,
-            "turns[2].request.body.token_ids does not extend the turns before it: "
-            "first difference at position 17",
-        ),
-        (
-            shorten_prompt,
-            "turns[2].request.body.token_ids does not extend the turns before it: "
-            "first difference at position 200",
-        ),
-        (
-            drop_log_prob,
-            "turns[3].response.body.choices[0].logprobs.content has 57 entries for "
-            "58 output tokens",
-        ),
-        (
-            add_log_prob,
-            "turns[3].response.body.choices[0].logprobs.content has 59 entries for "
-            "58 output tokens",
-        ),
-        (
-            end_early,
-            "turns[1].response.body.choices[0].finish_reason ends the session, yet a turn follows",
-        ),
-        (drop_routing, f"turns[2].{ROUTED_KEY} is missing, though other turns have it"),
-        (make_gap, f"turns[1].{ROUTED_KEY} starts at row 94, 93 rows are held: gap of 1 row"),
-        (
-            make_overlap,
-            f"turns[1].{ROUTED_KEY} starts at row 91, 93 rows are held: overlap of 2 rows",
-        ),
-        (spoil_base64, f"turns[1].{ROUTED_KEY} is not base64"),
-        (
-            send_raw_bytes,
-            f"turns[1].{ROUTED_KEY} is no .npy file of three axes of uint8, uint16 or int32 in "
-            "C order",
-        ),
-        (
-            drop_row,
-            f"turns[1].{ROUTED_KEY} has 175 rows, 270 tokens from row 93 on need 176",
-        ),
-        (drop_layer, f"turns[1].{ROUTED_KEY} has other layers or experts per token than before"),
+        (change_token, 3, "input_ids"),
+        (shorten_prompt, 3, "routed_experts"),
+        (drop_log_prob, 4, "token_ids"),
+        # Its successors have nothing to go on from, and the last one's rows are what is needed.
+        (drop_routing, 5, "routed_experts"),
+        (drop_first_routing, 1, "routed_experts"),
+        (make_gap, 2, "routed_experts"),
+        (drop_row, 2, "routed_experts"),
+        (drop_layer, 2, "routed_experts"),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
-def test_turns_that_do_not_fit_together_are_refused_by_turn_and_key(
+def test_turns_that_do_not_fit_together_are_refused_by_turn_and_field(
+    change: Callable[[Any], None], turn: int, field: str
+) -> None:
+    recording = records()
+    change(recording["turns"])
+    with pytest.raises(sw.AssemblyError) as refusal:
+        build(recording)
+    assert (refusal.value.turn, refusal.value.field) == (turn, field)
+
+
+def test_a_prompt_that_parts_from_the_turns_before_is_told_by_position() -> None:
+    recording = records()
+    change_token(recording["turns"])
+    with pytest.raises(sw.AssemblyError, match=r"turn 3: its prompt parts .* at position 17:"):
+        build(recording)
+
+
+def test_a_turn_after_the_end_of_the_session_is_refused() -> None:
+    recording = records()
+    choice_of(recording["turns"][1])["finish_reason"] = "length"
+    with pytest.raises(RecordingError) as refusal:
+        build(recording)
+    assert str(refusal.value) == (
+        "turns[1].response.body.choices[0].finish_reason ends the session, yet a turn follows"
+    )
+
+
+def spoil_base64(turns: Any) -> None:
+    choice_of(turns[0])["routed_experts"] = "!" + choice_of(turns[0])["routed_experts"]
+
+
+def send_raw_bytes(turns: Any) -> None:
+    data = rows_of(turns[0]).astype(np.int32).tobytes()
+    choice_of(turns[0])["routed_experts"] = base64.b64encode(data).decode()
+
+
+def send_rows_of_nothing(turns: Any) -> None:
+    prompt_of(turns[0])[1:] = []
+    choice_of(turns[0])["token_ids"] = []
+    set_rows(turns[0], np.empty((0, 4, 0), np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (spoil_base64, "is no base64 text"),
+        (send_raw_bytes, "has no header"),
+        (send_rows_of_nothing, "RoutingSpec.top_k is a positive integer"),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else "",
+)
+def test_routing_that_does_not_tell_its_shape_is_refused_by_its_key(
     change: Callable[[Any], None], error: str
 ) -> None:
     recording = records()
     change(recording["turns"])
     with pytest.raises(RecordingError) as refusal:
         build(recording)
-    assert str(refusal.value) == error
+    assert str(refusal.value).startswith(f"turns[0].{ROUTED_KEY} {error}")
 
 
 def set_value(turns: Any, path: str, value: object) -> None:
@@ -303,6 +310,7 @@ def set_value(turns: Any, path: str, value: object) -> None:
         ("request.body.token_ids", [1.5]),
         ("request.body.sampling_params.routed_experts_prompt_start", -1),
         ("response.status", "200"),
+        ("response.status", 400),
         ("response.body.choices", []),
         ("response.body.model", None),
         ("response.body.usage.prompt_tokens", -1),
@@ -318,44 +326,3 @@ def test_a_value_of_another_type_is_refused_by_its_place(path: str, value: objec
     set_value(recording["turns"], path, value)
     with pytest.raises(RecordingError, match=r"`\$\.turns\[\d*\.*\]\." + path.split(".")[0]):
         build(recording)
-
-
-ROWS = np.arange(24).reshape(4, 2, 3)
-
-
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int32], ids=lambda kind: kind.__name__)
-def test_a_npy_file_is_read_as_int32(dtype: type[np.generic]) -> None:
-    read = read_npy(npy(ROWS.astype(dtype)))
-    assert read.dtype == np.int32
-    assert np.array_equal(read, ROWS)
-
-
-def test_a_npy_file_without_rows_keeps_its_shape() -> None:
-    assert read_npy(npy(np.empty((0, 2, 3), np.uint8))).shape == (0, 2, 3)
-
-
-GOOD = npy(ROWS.astype(np.uint8))
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        pytest.param(b"", id="empty"),
-        pytest.param(b"gAR9lC4=", id="a_pickle"),
-        pytest.param(npy(np.array([[[None]]], object), pickled=True), id="objects"),
-        pytest.param(npy(np.asfortranarray(ROWS.astype(np.uint8))), id="fortran_order"),
-        pytest.param(npy(ROWS.astype(">i4")), id="big_endian"),
-        pytest.param(npy(ROWS.astype(np.int64)), id="int64"),
-        pytest.param(npy(ROWS.astype(np.float32)), id="floats"),
-        pytest.param(npy(ROWS[0].astype(np.uint8)), id="two_axes"),
-        pytest.param(GOOD[:-1], id="cut"),
-        pytest.param(GOOD + b"\0", id="goes_on"),
-        pytest.param(GOOD.replace(b"(4, 2, 3)", b"(9, 9, 9)"), id="claims_more"),
-        pytest.param(GOOD.replace(b"(4, 2, 3)", b"(0, 2, 3)"), id="claims_less"),
-        pytest.param(GOOD[:8] + b"\xff\xff" + GOOD[10:], id="wrong_header_length"),
-        pytest.param(GOOD[:6] + b"\x02" + GOOD[7:], id="another_version"),
-    ],
-)
-def test_any_other_npy_file_is_refused(data: bytes) -> None:
-    with pytest.raises(ValueError, match=r"\.npy file"):
-        read_npy(data)

@@ -230,7 +230,11 @@ def test_a_list_of_empty_lists_is_an_empty_array() -> None:
     assert same_value(sent("grid", [[], [], []]), np.empty((3, 0), np.int32))
 
 
-@pytest.mark.parametrize("value", [1.5, np.float32(1.5), np.array(1.5), np.float64(1.5)], ids=repr)
+@pytest.mark.parametrize(
+    "value",
+    [1.5, np.float32(1.5), np.array(1.5), np.float64(1.5)],
+    ids=lambda value: type(value).__name__,
+)
 def test_a_field_of_rank_0_takes_scalars(value: object) -> None:
     assert same_value(sent("number", value), np.array(1.5, np.float32))
 

@@ -56,7 +56,7 @@ WRONG_FLOATS: list[tuple[str, Any]] = [
 
 
 def name_of(case: object) -> str:
-    return " ".join(repr(case).split())[:32]
+    return f"{type(case).__name__}-{' '.join(repr(case).split())[:32]}"
 
 
 @pytest.mark.parametrize(("field", "value"), WRONG_INTEGERS + WRONG_FLOATS, ids=name_of)

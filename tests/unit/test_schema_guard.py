@@ -162,6 +162,13 @@ def test_an_array_field_that_sets_an_axis_must_have_rows(codec: Tensor) -> None:
     assert caught.value.field == "foo"
 
 
+def test_a_field_that_sets_an_axis_cannot_be_left_out() -> None:
+    declaration = Computed(codec=Json(), merge="sum", sets="response", omit_default=True)
+    with pytest.raises(SchemaError) as caught:
+        define(Annotated[int, declaration], 0, base=SampleBase)
+    assert caught.value.field == "foo"
+
+
 def test_a_json_field_named_as_a_key_of_the_format_is_refused() -> None:
     annotation = Annotated[list[str], Computed(codec=Json(), merge="last")]
     with pytest.raises(SchemaError, match="the JSON key nulls is taken") as caught:

@@ -12,6 +12,7 @@ import pytest
 
 from sample_wire import (
     Computed,
+    EncodeError,
     FieldError,
     Json,
     Ragged,
@@ -19,10 +20,13 @@ from sample_wire import (
     Schema,
     SchemaError,
     Template,
+    TemplateError,
     Tensor,
     decode_samples,
     encode_samples,
+    read_container,
     read_fields,
+    write_container,
 )
 
 from ._samples import document_of, with_document
@@ -187,6 +191,57 @@ def test_a_payload_with_a_negative_length_is_refused() -> None:
     with pytest.raises(FieldError, match="field size ") as caught:
         decode_samples(altered, NullTokens(), schema=NULL_TOKENS)
     assert (caught.value.field, caught.value.sample_index) == ("size", 0)
+
+
+def test_a_null_that_means_empty_is_an_empty_list_of_rows() -> None:
+    runs = Computed(codec=Ragged("int32"), rows="tokens", merge="last", null="empty")
+    schema = Schema.of(RaggedLists, {"tokens": TOKENS, "runs": runs})
+    payload = encode_samples([RaggedLists([], [])], schema=schema)
+    document = document_of(payload).replace('"nulls":[]', '"nulls":["runs"]')
+    tensors = read_container(payload) | {"_samples_meta": np.frombuffer(document.encode(), "u1")}
+    for name in ("runs.values.0", "runs.offsets.0"):
+        del tensors[name]
+    (found,) = decode_samples(write_container(tensors), RaggedLists(), schema=schema).samples
+    assert found.runs == []
+    with pytest.raises(EncodeError, match="runs is None"):
+        encode_samples([RaggedLists([], None)], schema=schema)
+
+
+@dataclass
+class Tally:
+    """A counter record that is a dataclass."""
+
+    seen: int = 0
+    kept: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Counted:
+    tally: Tally = field(default_factory=Tally)
+
+
+def test_a_record_that_is_a_dataclass_adds_to_a_neutral_template_only() -> None:
+    schema = Schema.of(Counted, {"tally": Computed(codec=Json(), merge="sum")})
+    payload = encode_samples([Counted(Tally(3, [1]))], schema=schema)
+    assert decode_samples(payload, Counted(), schema=schema).samples == [Counted(Tally(3, [1]))]
+    for tally in (Tally(1), Tally(0, [1])):
+        with pytest.raises(TemplateError, match="template field tally must be empty"):
+            decode_samples(payload, Counted(tally), schema=schema)
+
+
+@dataclass
+class Unresolved:
+    inherited: "Nowhere"  # type: ignore[name-defined]  # noqa: F821, UP037  # the fault
+
+
+@dataclass
+class Heir(Unresolved):
+    own: int = 0
+
+
+def test_an_inherited_annotation_that_cannot_be_resolved_is_refused() -> None:
+    with pytest.raises(SchemaError, match="an annotation of Heir cannot be resolved"):
+        Schema.of(Heir, {"inherited": Template(), "own": Template()})
 
 
 @dataclass
