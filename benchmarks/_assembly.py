@@ -115,16 +115,16 @@ def _wrapped(whole: Values, start: int, stop: int) -> Values:
 
 def encode_base64(data: bytes) -> bytes:
     """By pybase64 where it is installed, else by the standard library."""
-    return _encoder()(data)
+    return base64_encoder()(data)
 
 
 def has_pybase64() -> bool:
     """Whether pybase64 is installed."""
-    return _encoder() is not base64.b64encode
+    return base64_encoder() is not base64.b64encode
 
 
 @cache
-def _encoder() -> Callable[[bytes], bytes]:
+def base64_encoder() -> Callable[[bytes], bytes]:
     try:
         return cast(Callable[[bytes], bytes], import_module("pybase64").b64encode)
     except ImportError:

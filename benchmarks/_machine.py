@@ -11,7 +11,7 @@ from typing import Final
 
 from benchmarks._data import SEED
 
-_PACKAGES: Final = ("numpy", "msgspec", "safetensors", "pyarrow", "orjson")
+_PACKAGES: Final = ("numpy", "msgspec", "safetensors", "pyarrow", "orjson", "pybase64")
 _GIB: Final = 2**30
 
 

@@ -59,7 +59,9 @@ def assembly(effort: Effort) -> Results:
     if built.records_bytes is not None:
         size = session.narrow_bytes(len(built.records))
         results["records memory"] = Result(built.records_bytes / size)
-    results["read all"] = Result(built.read_s, peer="json.loads of each", peer_value=built.parse_s)
+    results["read all"] = Result(
+        built.read_s, peer="json.loads of each, kept", peer_value=built.parse_s
+    )
     built.records.clear()
     results |= _read_last(session, built, effort)
     return _at_shape(results, effort)
@@ -191,7 +193,7 @@ def _faster(session: Session, built: Built, effort: Effort) -> Results:
     ratio = times["theirs"].median_s / times["ours"].median_s
     peer = times_of(times["ours"], f"straightforward, {count} turns", times["theirs"])
     all_turns = count == session.num_turns
-    where = None if all_turns else f"{count} turns"
+    where = None if all_turns else f"{count} turns of shape {effort.session}"
     return {"assemble ratio": Result(ratio, peer=peer, measured_at=where)}
 
 
@@ -227,7 +229,10 @@ def _at_shape(results: Results, effort: Effort) -> Results:
     if effort.session == "P":
         return results
     where = f"shape {effort.session}"
-    return {name: replace(result, measured_at=where) for name, result in results.items()}
+    return {
+        name: replace(result, measured_at=result.measured_at or where)
+        for name, result in results.items()
+    }
 
 
 def _resident_bytes() -> int:

@@ -11,7 +11,6 @@ were contiguous, so views give wrong or foreign bytes; test_array_views holds th
 from __future__ import annotations
 
 import struct
-import warnings
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -91,17 +90,26 @@ def holds_odd_bools(value: Array) -> bool:
 def _as_array(value: object) -> Array:
     if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
         raise ValueRefusedError("holds masked elements, which have no value")
+    if isinstance(value, (list, tuple)) and _holds_masked(value):
+        raise ValueRefusedError("holds masked elements, which have no value")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # numpy only warns where it makes NaN of a masked item
-            found = np.asarray(value)
-    except (ValueError, TypeError, OverflowError, RecursionError, Warning):
-        raise ValueRefusedError(f"is no array: {type(value).__name__}") from None
+        found = np.asarray(value)
+    except Exception as error:  # noqa: BLE001  # an object's __array__ may raise what it likes
+        raise ValueRefusedError(f"is no array: {type(value).__name__}: {error}") from None
     if found.dtype.kind not in "biufc":
         raise ValueRefusedError(
             f"is no numeric array: {_describe(value, found)}", got=_describe(value, found)
         )
     return found
+
+
+def _holds_masked(value: Sequence[object]) -> bool:
+    """Whether a masked element is somewhere in a list; numpy would only warn and make it NaN."""
+    return any(
+        (isinstance(item, np.ma.MaskedArray) and bool(np.ma.getmaskarray(item).any()))
+        or (isinstance(item, (list, tuple)) and _holds_masked(item))
+        for item in value
+    )
 
 
 def _describe(value: object, found: Array) -> str:
@@ -237,16 +245,24 @@ def _slow_cast(value: Sequence[object], shape: tuple[int, ...], dtype: np.dtype[
     out = np.empty(flat.size, dtype)
     for index, element in enumerate(flat):
         number = element.item() if isinstance(element, np.generic) else element
-        try:
-            with np.errstate(all="ignore"):
-                out[index] = number
-            same = out[index].item() == number or number != number
-        except (OverflowError, ValueError):
-            same = False
-        if not same:
+        if not _stored(out, index, number):
             at = tuple(int(axis) for axis in np.unravel_index(index, shape))
             raise _inexact_error(number, at, dtype)
     return out.reshape(shape)
+
+
+def _stored(out: Array, index: int, number: Any) -> bool:
+    """Writes a number into an array, if the array holds it exactly; NaN counts as held."""
+    if out.dtype.kind in "iu" and not isinstance(number, float):
+        low, high = _int_range(out.dtype)
+        if not low <= number <= high:
+            return False
+    try:
+        with np.errstate(all="ignore"):
+            out[index] = number
+    except (OverflowError, ValueError):
+        return False
+    return bool(out[index].item() == number or number != number)
 
 
 def _inexact_error(number: object, at: tuple[int, ...], dtype: np.dtype[Any]) -> ValueRefusedError:

@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from math import prod
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 
 import msgspec
 import numpy as np
@@ -106,8 +106,16 @@ class Container:
         """
         start, stop = ref.data_offsets
         dtype = BY_WIRE_NAME[ref.dtype].dtype
+        if start == stop:
+            array: Array = np.empty(ref.shape, dtype)
+            array.flags.writeable = False
+            return array
         piece, offset = self._locate(start + self._data_start, stop - start)
-        array = np.ndarray(ref.shape, dtype, piece, offset)
+        # frombuffer keeps an export of the buffer, so that it cannot be closed or resized
+        # under a living array; numpy.ndarray(buffer=...) would let go of it.
+        array = np.frombuffer(piece, dtype, (stop - start) // dtype.itemsize, offset)
+        if len(ref.shape) != 1:
+            array = array.reshape(ref.shape)
         if not array.flags.aligned:
             array = array.copy()
             array.flags.writeable = False
@@ -129,8 +137,6 @@ class Container:
         """A view that holds nbytes bytes at the returned offset; a copy if they are in pieces."""
         if not self._starts:
             return self._pieces[0], start
-        if nbytes == 0:
-            return memoryview(b""), 0
         index = bisect_right(self._starts, start) - 1
         offset = start - self._starts[index]
         if offset + nbytes <= len(self._pieces[index]):
@@ -227,6 +233,7 @@ def _tensor(name: str, array: Array) -> TensorToWrite:
         raise EncodeError(f"a tensor must be a numpy array, not {type(array).__name__}")
     if not isinstance(name, str):
         raise EncodeError(f"a tensor's name is text, not {type(name).__name__}")
+    name = str.__str__(name)
     wire = wire_dtype(array.dtype)
     if wire is None:
         raise EncodeError(f"the format has no dtype for {array.dtype}", got=str(array.dtype))
@@ -252,7 +259,7 @@ def _json_text(text: object) -> str:
     if not isinstance(text, str):
         raise EncodeError(f"names and metadata are text, not {type(text).__name__}")
     try:
-        return encode_json(text).decode()
+        return encode_json(str.__str__(text)).decode()
     except UnicodeEncodeError:
         raise EncodeError("a name or metadata text holds a lone surrogate") from None
 
@@ -296,11 +303,9 @@ def _parse_header(header: bytes) -> dict[str, TensorRef]:
 def _parse_unusual_header(header: bytes) -> dict[str, TensorRef]:
     """Any other header: string metadata, white space, escapes, or a fault to name."""
     try:
-        fields = strict_loads(header, MAX_JSON_DEPTH)
+        fields = cast(dict[str, Any], strict_loads(header, MAX_JSON_DEPTH))  # it begins with "{"
     except StrictJsonError as error:
         raise ContainerError(f"the header {error}") from None
-    if not isinstance(fields, dict):
-        raise ContainerError("the header must be one JSON object")
     try:
         msgspec.convert(fields.pop(_METADATA_KEY, {}), dict[str, str])
     except msgspec.ValidationError:

@@ -51,8 +51,14 @@ class RowBlocks:
         """The blocks as views."""
         return [buffer[start:stop] for buffer, start, stop in self.segments]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles and copies its own rows, not the buffers that it shares with others."""
+        return _of_blocks, (self.blocks, self.shape[1:])
+
     def __getitem__(self, rows: slice) -> RowBlocks:
         """Rows [start, stop) as blocks; shares memory.  Cost: one step a block."""
+        if not isinstance(rows, slice):
+            raise TypeError("only slices of whole rows are taken; numpy.asarray makes an array")
         first, last, step = rows.indices(len(self))
         if step != 1:
             raise ValueError("rows are taken in order, one by one")
@@ -91,3 +97,7 @@ class RowBlocks:
                 return position + int(np.argmin(same.reshape(len(other), -1).all(axis=1)))
             position += len(other)
         return position
+
+
+def _of_blocks(blocks: list[Array], row_shape: tuple[int, ...]) -> RowBlocks:
+    return RowBlocks(tuple(Segment(block, 0, len(block)) for block in blocks), row_shape)

@@ -24,6 +24,7 @@ from ._assemble_command import (
     routing_spec,
 )
 from ._report import printable, summary_text
+from .adapters.server import command as serving
 from .assembly import AssemblyResult
 from .bench import SHAPES, bench_lines
 from .codec import decode_samples, encode_samples
@@ -97,6 +98,10 @@ def _parser() -> argparse.ArgumentParser:
     assemble = commands.add_parser("assemble", help="make a payload of recorded turns")
     add_options(assemble)
     assemble.set_defaults(run=_assemble, refuse_usage=assemble.error)
+
+    serve = commands.add_parser("serve", help="run session servers in front of an engine")
+    serving.add_arguments(serve)
+    serve.set_defaults(run=serving.run)
 
     bench = commands.add_parser("bench", help="measure encode and decode on this machine")
     bench.add_argument("--shape", choices=tuple(SHAPES), help="one shape instead of all")

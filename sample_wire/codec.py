@@ -58,11 +58,12 @@ def encode_samples(
     """One payload with these samples.
 
     Args:
-        samples: N >= 0 instances of the schema's class.
+        samples: N >= 0 instances of the schema's class.  A reader takes 4096 by default.
         session_metadata: a JSON object about the session, or None for an empty one.
         empty_reason: text that says why there are no samples, or None.
         field_set: 1, or 2 to carry reward as well.
-        schema: None takes the schema that the samples' class declares on itself.
+        schema: None takes the schema that the samples' class declares on itself; then they
+            are all of one class.
 
     Returns:
         The unjoined payload.  It aliases the samples' arrays wherever those are C-contiguous
@@ -77,12 +78,15 @@ def encode_samples(
 
     Source: SPEC section 7.
     """
+    own = schema is None
     schema = schema or (schema_of(type(samples[0])) if samples else Sample.__sample_schema__)
     plan = plan_of(schema, field_set)
     tensors: list[TensorToWrite] = []
     documents: list[bytes] = []
     for index, sample in enumerate(samples):
-        if not isinstance(sample, plan.sample_type):
+        if not isinstance(sample, plan.sample_type) or (
+            own and schema_of(type(sample)) is not schema
+        ):
             raise TypeError(
                 f"sample {index} is a {type(sample).__name__}, not a {plan.sample_type.__name__}"
             )

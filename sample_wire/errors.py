@@ -144,3 +144,40 @@ class SessionError(SampleWireError):
 
 def _rebuilt_session_error(message: str, code: str, http_status: int) -> SessionError:
     return SessionError(message, code=code, http_status=http_status)
+
+
+class ClientError(SampleWireError):
+    """The session client got no answer that it can use; the cause is chained where there is one."""
+
+    http_status_hint = 502
+
+
+class ServerError(ClientError):
+    """The session server refused: it answered with a status other than 2xx.
+
+    Args:
+        status: the HTTP status.
+        code: the server's short code, "schema_mismatch" for example, or None where the answer
+            is not in the error form of this library.
+        text: the server's words, whole; the message of the error may be cut.
+
+    Attributes:
+        status, code, text: as given.
+    """
+
+    def __init__(self, status: int, code: str | None, text: str) -> None:
+        named = "" if code is None else f" {code}"
+        super().__init__(f"the server answered {status}{named}: {text}")
+        self.status = status
+        self.code = code
+        self.text = text
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Keeps the three arguments when pickled."""
+        return ServerError, (self.status, self.code, self.text)
+
+
+class CollectTimeout(ClientError, TimeoutError):  # noqa: N818  # named in the public error tree
+    """collect took longer than its limit.  It is never retried, and says nothing of the sample."""
+
+    http_status_hint = 504

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
@@ -36,7 +37,7 @@ class Overlay:
         owners = [(field, field.owner) for field in schema.fields]
         self._names = frozenset(field.name for field in schema.fields)
         self._kept = [field.name for field in schema.fields if field not in computed]
-        self._set = _setter(schema.sample_type)
+        self._set = field_setter(schema.sample_type)
         self._accumulators = [
             (field.name, _comparable(field.default))
             for field, owner in owners
@@ -89,6 +90,10 @@ class Overlay:
             return self._apply_to_own(template, values, copy_arrays)
         sample = copy.copy(template)
         beside = set(getattr(template, "__dict__", ())) - self._names
+        for name in beside.copy():
+            if _is_cached(type(template), name):
+                beside.remove(name)
+                del sample.__dict__[name]
         for name in (*self._kept, *beside):
             self._set(sample, name, independent(getattr(template, name), copy_arrays))
         for name, value in values.items():
@@ -99,15 +104,25 @@ class Overlay:
         """The same for our own base class, whose instances are their `__dict__`."""
         sample = object.__new__(type(template))
         state = {**vars(template), **values}
-        kept = self._kept
-        if len(state) != len(self._names):  # attributes beside the fields are the trainer's too
-            kept = [name for name in state if name not in values]
+        kept = self._kept if len(state) == len(self._names) else self._beside(template, values)
         for name in kept:
-            value = state[name]
+            value = state.get(name)
             if type(value) not in _SHARED:
                 state[name] = independent(value, copy_arrays)
+        for name in state.keys() - self._names if kept is not self._kept else ():
+            if _is_cached(type(template), name):
+                del state[name]
         sample.__dict__ = state
         return sample
+
+    def _beside(self, template: Any, values: Mapping[str, Any]) -> list[str]:
+        """What an instance holds in its `__dict__` and the payload does not replace."""
+        return [name for name in vars(template) if name not in values]
+
+
+def _is_cached(sample_type: type, name: str) -> bool:
+    """Whether an attribute was derived from fields, which are others now."""
+    return isinstance(getattr(sample_type, name, None), functools.cached_property)
 
 
 def updated(field: str, old: object, new: dict[str, Any], copy_arrays: bool) -> dict[str, Any]:
@@ -143,10 +158,16 @@ def independent(value: Any, copy_arrays: bool) -> Any:
         return _independent(value, copy_arrays)
     except RecursionError:
         pass
+    return _deep_copy(value)  # holds itself: only a memo can follow that
+
+
+def _deep_copy(value: Any) -> Any:
     try:
-        return copy.deepcopy(value)  # holds itself: only a memo can follow that
+        return copy.deepcopy(value)
     except RecursionError:
         raise TemplateError("the template nests deeper than this Python can follow") from None
+    except TypeError as error:
+        raise TemplateError(f"the template holds what cannot be copied: {error}") from None
 
 
 def _independent(value: Any, copy_arrays: bool) -> Any:
@@ -160,13 +181,15 @@ def _independent(value: Any, copy_arrays: bool) -> Any:
         }
     if kind is list:
         return [_independent(item, copy_arrays) for item in value]
-    if kind is np.ndarray and not value.dtype.hasobject:
+    if kind is tuple:
+        return tuple(_independent(item, copy_arrays) for item in value)
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         if copy_arrays:
             return value.copy()
         shared = value.view()
         shared.flags.writeable = False
         return shared
-    return copy.deepcopy(value)
+    return _deep_copy(value)
 
 
 def _comparable(default: Callable[[], Any] | None) -> Any:
@@ -186,7 +209,8 @@ def _is_neutral(value: Any) -> bool:
     return value is None or (len(value) == 0 if hasattr(value, "__len__") else value == 0)
 
 
-def _setter(sample_type: type) -> _Setter:
+def field_setter(sample_type: type) -> _Setter:
+    """Sets a field of an instance of this class, frozen or not."""
     if issubclass(sample_type, msgspec.Struct):
         return msgspec.structs.force_setattr
     if dataclasses.is_dataclass(sample_type) and sample_type.__dataclass_params__.frozen:  # type: ignore[attr-defined]  # typeshed leaves the parameters out
@@ -206,7 +230,7 @@ def detach(sample: Any, *names: str) -> None:
 
     Cost: one copy of each named array.
     """
-    setter = _setter(type(sample))
+    setter = field_setter(type(sample))
     for name in names:
         value = getattr(sample, name)
         if isinstance(value, np.ndarray):

@@ -137,8 +137,8 @@ class Payload:
             position = 0
             while position < len(view):
                 written = file.write(view[position:])
-                if written is None:
-                    raise BlockingIOError("the file is in non-blocking mode and takes no more")
+                if not written:  # None or 0: what was taken is not known, or nothing was
+                    raise BlockingIOError("the file takes no more, or does not say how much")
                 position += written
         return self.nbytes
 
@@ -172,6 +172,8 @@ def as_bytes_view(buffer: object) -> memoryview:
     """
     try:
         view = memoryview(buffer)  # type: ignore[arg-type]  # anything may come; it is tried
+    except (ValueError, BufferError) as error:
+        raise TypeError(f"the payload's buffer cannot be read: {error}") from None
     except TypeError:
         view = getattr(buffer, "buf", None)  # type: ignore[assignment]  # narrowed below
         if not isinstance(view, memoryview):

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
+
 from ._declarations import AXIS_OF_ROWS, Axis, Computed, Field, Rows
 from .errors import EncodeError
+from .overlay import field_setter
 from .schema import Schema, schema_of
 
 Axes = dict[Axis, int]
@@ -89,7 +92,7 @@ def validate(sample: object, *, schema: Schema | None = None) -> None:
     schema = schema or schema_of(type(sample))
     axes = axes_of(sample, schema)
     shapes = [
-        (field.name, field.owner.rows, _shape(value))
+        (field.name, field.owner.rows, _shape(field.name, value))
         for field in schema.fields
         if field.owner.rows is not None and (value := getattr(sample, field.name)) is not None
     ]
@@ -106,7 +109,14 @@ def axes_of(sample: object, schema: Schema) -> Axes:
     axes: Axes = {}
     for axis, field in schema.axis_fields.items():
         value = getattr(sample, field.name)
-        axes[axis] = 0 if value is None else len(value) if _is_per_row(field) else int(value)
+        if value is None:
+            axes[axis] = 0
+        elif field.owner.rows is not None:
+            axes[axis] = _shape(field.name, value)[0]
+        elif isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+            axes[axis] = int(value)
+        else:
+            raise EncodeError(f"field {field.name} is no integer", field=field.name)
     return axes
 
 
@@ -137,6 +147,8 @@ def strip_response(
         return
     schema = schema or schema_of(type(sample))
     axes = axes_of(sample, schema)
+    if len(axes) < 2:
+        raise EncodeError("the schema has no axis of tokens, or none of response tokens")
     if num_tokens > axes["response"]:
         raise EncodeError(
             f"cannot strip {num_tokens} tokens of a response of {axes['response']}",
@@ -150,8 +162,9 @@ def strip_response(
         if isinstance(field.owner, Computed) and field.owner.merge == "text":
             left = ids[kept["tokens"] - kept["response"] : kept["tokens"]]
             changed[field.name] = decode_text(left) if kept["response"] else ""
+    setter = field_setter(type(sample))
     for name, value in changed.items():
-        setattr(sample, name, value)
+        setter(sample, name, value)
 
 
 def _stripped(sample: Any, field: Field, kept: Axes) -> Any:
@@ -169,10 +182,10 @@ def _stripped(sample: Any, field: Field, kept: Axes) -> Any:
     return value
 
 
-def _is_per_row(field: Field) -> bool:
-    return field.owner.rows is not None
-
-
-def _shape(value: Any) -> tuple[int, ...]:
+def _shape(name: str, value: Any) -> tuple[int, ...]:
     shape = getattr(value, "shape", None)
-    return tuple(shape) if shape is not None else (len(value),)
+    if shape is None and hasattr(value, "__len__"):
+        shape = (len(value),)
+    if not shape:
+        raise EncodeError(f"field {name} has no rows: it is a {type(value).__name__}", field=name)
+    return tuple(shape)

@@ -17,9 +17,11 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import inspect
 import sys
 import types
 import typing
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -55,10 +57,24 @@ class Schema:
         plans: what the codec compiled for a field set, kept here.
     """
 
-    __slots__ = ("axis_fields", "axis_names", "field_sets", "fields", "plans", "sample_type")
+    __slots__ = (
+        "_declarations",
+        "axis_fields",
+        "axis_names",
+        "field_sets",
+        "fields",
+        "plans",
+        "sample_type",
+    )
 
-    def __init__(self, sample_type: type, fields: tuple[Field, ...]) -> None:
+    def __init__(
+        self,
+        sample_type: type,
+        fields: tuple[Field, ...],
+        declarations: Mapping[str, Declaration] | None = None,
+    ) -> None:
         self.sample_type = sample_type
+        self._declarations = declarations
         self.fields = fields
         self.axis_fields: dict[Axis, Field] = _axis_fields(sample_type, fields)
         self.axis_names = {axis: field.name for axis, field in self.axis_fields.items()}
@@ -83,10 +99,13 @@ class Schema:
 
         Source: SPEC section 5.
         """
+        if not declarations and issubclass(sample_type, SampleBase):
+            return sample_type.__sample_schema__
+        return cls._made(sample_type, declarations)
+
+    @classmethod
+    def _made(cls, sample_type: type, declarations: Mapping[str, Declaration] | None) -> Schema:
         given = dict(declarations or {})
-        known = sample_type.__dict__.get("__sample_schema__")
-        if known is not None and not given:
-            return typing.cast(Schema, known)
         hints = _hints(sample_type)
         fields = tuple(
             Field(
@@ -101,7 +120,7 @@ class Schema:
             raise SchemaError(
                 f"{sample_type.__name__} has no field {name}, yet it is declared", field=name
             )
-        return cls(sample_type, fields)
+        return cls(sample_type, fields, declarations)
 
     def computed(self, field_set: int) -> tuple[Field, ...]:
         """The fields that cross the wire in a field set, in the order of declaration."""
@@ -122,8 +141,31 @@ class Schema:
         rows = sorted(_wire_facts(field) for field in self.computed(field_set))
         return hashlib.sha256(encode_json([field_set, rows])).hexdigest()[:16]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as what it was made from: the class and the declarations."""
+        return Schema.of, (self.sample_type, self._declarations)
+
     def __repr__(self) -> str:
         return f"Schema({self.sample_type.__qualname__}, {len(self.fields)} fields)"
+
+
+class _OwnSchema:
+    """The schema of the class that it is read from, made when that is first done.
+
+    It is kept beside the classes and not on them: a class that is pickled by value, as Ray does
+    with those of a script, must not take compiled plans along.  Such a class gets its fields
+    after it was made, so what is kept counts only for the fields that it was made for.
+    """
+
+    def __get__(self, instance: object, owner: type) -> Schema:
+        fields = owner.__dataclass_fields__  # type: ignore[attr-defined]  # every owner is a dataclass
+        kept = _own_schemas.get(owner)
+        if kept is None or kept[0] is not fields:
+            kept = _own_schemas[owner] = (fields, Schema._made(owner, None))
+        return kept[1]
+
+
+_own_schemas: weakref.WeakKeyDictionary[type, tuple[object, Schema]] = weakref.WeakKeyDictionary()
 
 
 @typing.dataclass_transform(kw_only_default=True, field_specifiers=(dataclasses.field,))
@@ -137,12 +179,17 @@ class SampleBase:
         SchemaError: when the subclass is defined, by the rules of `Schema.of`.
     """
 
-    __sample_schema__: ClassVar[Schema]
+    __sample_schema__: ClassVar[_OwnSchema] = _OwnSchema()
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        if "__slots__" in cls.__dict__:
+            raise SchemaError(f"{cls.__name__}: a sample class cannot have __slots__")
         dataclasses.dataclass(kw_only=True, eq=False)(cls)
-        cls.__sample_schema__ = Schema.of(cls)
+        hints = _check_annotations(cls)
+        # Resolved: where the class is pickled by value, its module's names are not at hand.
+        cls.__annotations__ = {name: hints[name] for name in inspect.get_annotations(cls)}
+        _ = cls.__sample_schema__
 
 
 def schema_of(sample_type: type) -> Schema:
@@ -151,13 +198,12 @@ def schema_of(sample_type: type) -> Schema:
     Raises:
         TypeError: it declares none, so that a schema must be given.
     """
-    schema = getattr(sample_type, "__sample_schema__", None)
-    if not isinstance(schema, Schema):
+    if not issubclass(sample_type, SampleBase):
         raise TypeError(
             f"{sample_type.__name__} declares no schema: derive it from Sample, "
             "or pass schema=Schema.of(...)"
         )
-    return schema
+    return sample_type.__sample_schema__
 
 
 def _defaults(sample_type: type) -> dict[str, Callable[[], Any] | None]:
@@ -175,9 +221,10 @@ def _defaults(sample_type: type) -> dict[str, Callable[[], Any] | None]:
 
 
 def _factory(default: Any, factory: Any, missing: Any) -> Callable[[], Any] | None:
-    if default is not missing:
+    # By type, not by identity: a class that was pickled by value has a copy of the marker.
+    if not isinstance(default, type(missing)):
         return lambda: default
-    if factory is not missing:
+    if not isinstance(factory, type(missing)):
         return typing.cast(Callable[[], Any], factory)
     return None
 
@@ -190,6 +237,19 @@ def _hints(sample_type: type) -> dict[str, Any]:
             f"an annotation of {sample_type.__name__} cannot be resolved: {error}",
             field=_unresolved(sample_type),
         ) from None
+
+
+def _check_annotations(sample_type: type) -> dict[str, Any]:
+    """The annotations, refusing a name that is no field, as one in a base that is no dataclass."""
+    fields, hints = _defaults(sample_type), _hints(sample_type)
+    for name, hint in hints.items():
+        is_class_level = typing.get_origin(hint) is ClassVar or hint is ClassVar
+        if name not in fields and not is_class_level:
+            raise SchemaError(
+                f"{sample_type.__name__}.{name} is annotated in a base that is no sample class",
+                field=name,
+            )
+    return hints
 
 
 def _unresolved(sample_type: type) -> str | None:

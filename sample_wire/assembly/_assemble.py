@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+from ..overlay import independent
 from ..rows import validate
 from ..sample import Sample
 from ..schema import Schema
@@ -119,6 +120,10 @@ def assemble_turns(
 
     Cost: slicing; no row is copied or decoded.
     """
+    if on_discontinuity not in get_args(OnDiscontinuity):
+        raise ValueError(f"on_discontinuity is one of {get_args(OnDiscontinuity)}")
+    if max_seq_len is not None and type(max_seq_len) is not int:
+        raise TypeError("max_seq_len is an integer or None")
     if not turns:
         return AssemblyResult([], "no_records")
     runs = chains(turns, max_trim_tokens)
@@ -189,7 +194,7 @@ def _notes(
     last = parts[-1].turn
     if keep_messages:
         message = [last.message] if last.message is not None else []
-        notes["messages"] = [*last.request_messages, *message]
+        notes["messages"] = independent([*last.request_messages, *message], copy_arrays=False)
     return notes
 
 

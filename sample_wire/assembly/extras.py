@@ -43,7 +43,7 @@ def extra_value(field: Field, value: Any, num_tokens: int, num_output: int, turn
         return msgspec.convert(value, field.annotation)
     except ValueRefusedError as error:
         rule = error.rule
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
         rule = f"is not of its type: {error}"
     raise AssemblyError(f"{field.name} {rule}", turn=turn, field=field.name)
 

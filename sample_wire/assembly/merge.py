@@ -163,7 +163,7 @@ def routing_of(
     wanted = (required and turn.status is not Status.ABORTED) or (
         incremental and any(other.has_routing for other in all_turns)
     )
-    if turn.routing_fault is not None:
+    if turn.routing_fault is not None and (wanted or turn.has_routing):
         number, rule = turn.routing_fault
         raise AssemblyError(rule, turn=number, field="routed_experts")
     if turn.routing is None:

@@ -170,7 +170,7 @@ def read_reply(reply: object, *, turn: int, extras: Sequence[str] = ()) -> TurnR
     return TurnReply(
         output_ids=ids_array(ids, "output", turn),
         log_probs=_log_probs(log_probs, len(ids), turn),
-        prompt_ids=typed.prompt_token_ids or (choice and choice.prompt_token_ids),
+        prompt_ids=_told_prompt(typed, choice),
         finish_reason=_finish_reason(choice, meta),
         routing=routing,
         indexer=indexer,
@@ -178,10 +178,16 @@ def read_reply(reply: object, *, turn: int, extras: Sequence[str] = ()) -> TurnR
         weight_version=meta and meta.weight_version,
         prefix_cache=_prefix_cache(typed, meta),
         spec=_spec(meta),
-        e2e_latency=meta and meta.e2e_latency,
+        e2e_latency=_latency(meta, turn),
         message=choice and choice.message,
         extras=_extras(reply, extras) if extras else {},
     )
+
+
+def _told_prompt(typed: Any, choice: Any) -> list[int] | None:
+    if typed.prompt_token_ids is not None or choice is None:
+        return cast(list[int] | None, typed.prompt_token_ids)
+    return cast(list[int] | None, choice.prompt_token_ids)
 
 
 def prompt_ids(request: Mapping[str, Any], reply: TurnReply, turn: int) -> npt.NDArray[np.int64]:
@@ -219,17 +225,20 @@ def merge_events(events: Sequence[Any], turn: int) -> dict[str, Any]:
 def _merged_events(found: list[dict[str, Any]], turn: int) -> dict[str, Any]:
     if found and "meta_info" in found[-1]:
         return found[-1]  # SGLang's /generate repeats all with each event
-    merged: dict[str, Any] = {"token_ids": [], "logprobs": {"content": []}}
+    merged: dict[str, Any] = {}
     whole: dict[str, Any] = {"choices": [merged]}
     for event in found:
         whole.update({key: value for key, value in event.items() if value and key != "choices"})
         for choice in event.get("choices") or ():
+            if type(choice.get("index", 0)) is not int:
+                raise TypeError("index")
             if choice.get("index", 0) != 0:
                 continue
             if "token_ids" not in choice:
                 raise AssemblyError("a streamed chat does not tell its output ids", turn=turn)
-            merged["token_ids"] += choice["token_ids"]
-            merged["logprobs"]["content"] += (choice.get("logprobs") or {}).get("content") or ()
+            merged.setdefault("token_ids", []).extend(choice["token_ids"])
+            content = (choice.get("logprobs") or {}).get("content") or ()
+            merged.setdefault("logprobs", {"content": []})["content"].extend(content)
             for key in ("finish_reason", "routed_experts"):
                 if choice.get(key) is not None:
                     merged[key] = choice[key]
@@ -240,7 +249,10 @@ def _typed(reply: object, turn: int) -> tuple[Any, object]:
     try:
         if isinstance(reply, (bytes, bytearray, memoryview)):
             try:
-                return _first(_decode_reply(reply)), _FROM_BYTES.absent
+                found = _first(_decode_reply(reply))
+                if found is None:
+                    raise AssemblyError("the reply is an empty list", turn=turn)
+                return found, _FROM_BYTES.absent
             except msgspec.ValidationError:
                 raise
             except msgspec.DecodeError:
@@ -253,7 +265,10 @@ def _typed(reply: object, turn: int) -> tuple[Any, object]:
 
 
 def _first(reply: Any) -> Any:
-    return reply[0] if isinstance(reply, list) and reply else reply
+    """The first of several replies; an empty list is none."""
+    if isinstance(reply, list):
+        return reply[0] if reply else None
+    return reply
 
 
 def _sglang_outputs(typed: Any, meta: Any, turn: int) -> tuple[list[Any], list[Any]]:
@@ -356,6 +371,13 @@ def _finish_reason(choice: Any, meta: Any) -> str | None:
     if isinstance(reason, _FinishReason):
         reason = reason.type
     return cast(str | None, reason or (choice and choice.finish_reason))
+
+
+def _latency(meta: Any, turn: int) -> float | None:
+    latency = meta and meta.e2e_latency
+    if latency is not None and not math.isfinite(latency):
+        raise AssemblyError("e2e_latency is no time in seconds", turn=turn, field="e2e_latency")
+    return cast(float | None, latency)
 
 
 def _prefix_cache(typed: Any, meta: Any) -> PrefixCacheInfo:

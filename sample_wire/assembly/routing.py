@@ -61,8 +61,9 @@ class RoutingSpec:
         for name in ("num_layers", "top_k"):
             if type(getattr(self, name)) is not int or getattr(self, name) < 1:
                 raise ValueError(f"RoutingSpec.{name} is a positive integer")
-        if self.num_experts is not None and self.num_experts < self.top_k:
-            raise ValueError("RoutingSpec.num_experts is at least top_k, or None")
+        experts = self.num_experts
+        if experts is not None and (type(experts) is not int or experts < self.top_k):
+            raise ValueError("RoutingSpec.num_experts is an integer of at least top_k, or None")
 
 
 class RowSource(NamedTuple):
@@ -100,7 +101,7 @@ def object_start(value: object) -> int | None:
             return msgspec.json.decode(value, type=_StartOnly).start
         if isinstance(value, dict):
             return msgspec.convert(value, _StartOnly).start
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, ValueError):
         return None  # reading the rows will say what is wrong
     return None
 
@@ -178,7 +179,7 @@ def _text_of(value: object) -> tuple[memoryview, _RoutingObject | None]:
     if isinstance(value, dict):
         try:
             form = msgspec.convert(value, _RoutingObject)
-        except msgspec.ValidationError as error:
+        except (msgspec.ValidationError, ValueError) as error:
             raise RoutingError(f"is no {{data, shape, dtype, start}} object: {error}") from None
         value = form.data
     if not isinstance(value, str):

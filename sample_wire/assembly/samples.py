@@ -19,6 +19,7 @@ from .._declarations import Computed, Field, Json, Ragged, Tensor, wire_of
 from .._dtypes import WireDtype
 from ..blocks import RowBlocks
 from ..errors import AssemblyError
+from ..overlay import independent
 from ..rows import expected_rows
 from ..schema import Schema
 from .merge import Part, observation_gaps
@@ -147,7 +148,7 @@ def _turn_value(field: Field, owner: Computed, part: Part) -> Any:
     source = TURN_VALUES.get(field.name)
     if source is not None:
         return source(part)
-    value = part.turn.extras.get(field.name)
+    value = independent(part.turn.extras.get(field.name), copy_arrays=False)
     return value[: part.num_output] if value is not None and owner.rows == "response" else value
 
 
@@ -237,7 +238,14 @@ def _as_declared(field: Field, owner: Computed, value: Any) -> Any:
     if value is None and owner.null in ("refused", "empty") and field.default is not None:
         return field.default()
     if isinstance(owner.codec, Json) and not isinstance(value, (str, int, float, dict, type(None))):
-        return msgspec.convert(msgspec.to_builtins(value), field.annotation)
+        try:
+            return msgspec.convert(msgspec.to_builtins(value), field.annotation)
+        except msgspec.ValidationError as error:
+            raise AssemblyError(
+                f"{field.name} cannot be merged: {error}", field=field.name
+            ) from None
+    if field.is_list and isinstance(value, list) and isinstance(owner.codec, Ragged):
+        return [np.asarray(row).tolist() for row in value]
     if field.is_list and isinstance(value, (np.ndarray, RowBlocks)):
         return np.asarray(value).tolist()
     return value

@@ -9,7 +9,6 @@ Shape letters: P prompt tokens of a turn, O output tokens.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
@@ -163,6 +162,7 @@ class TurnReader:
         num_shared = held.common_prefix(prompt)
         tokens = self._tokens.extend(held, num_shared, [prompt[num_shared:], reply.output_ids])
         routing, fault = self._read_routing(request, reply, len(tokens), num_shared, parent)
+        sizes = (len(tokens), len(reply.output_ids))
         return Turn(
             number=number,
             tokens=tokens,
@@ -182,13 +182,7 @@ class TurnReader:
             e2e_latency=reply.e2e_latency,
             message=reply.message,
             extras={
-                field.name: extra_value(
-                    field,
-                    reply.extras.get(field.name),
-                    len(tokens),
-                    len(reply.output_ids),
-                    number,
-                )
+                field.name: extra_value(field, reply.extras.get(field.name), *sizes, number)
                 for field in self._extras
             },
             timestamp=_seconds(record, "timestamp", number),
@@ -214,7 +208,7 @@ class TurnReader:
         spec = self._spec
         incremental = spec is not None and spec.incremental
         if reply.routing is None:
-            return None, parent.routing_fault if incremental and parent is not None else None
+            return None, _missing_fault(parent) if incremental else None
         try:
             start = _start_of(request, reply.routing)
             restarts = start == 0 and parent is not None and num_shared < parent.num_tokens
@@ -304,7 +298,7 @@ def _start_fault(
     if start is None:
         return number, "additional R3: the request does not say the start row"
     if parent is not None and parent.routing is None:
-        return parent.routing_fault or (parent.number, "additional R3: there is no routed_experts")
+        return _missing_fault(parent)
     covered = 0 if parent is None else max(parent.num_tokens - 1, 0)
     if start != covered:
         return number, _misplaced(start, covered, "gap" if start > covered else "overlap")
@@ -312,6 +306,13 @@ def _start_fault(
         # Rows of tokens that the prompt dropped are not those of the tokens in their place.
         return number, _misplaced(start, num_shared, "gap")
     return None
+
+
+def _missing_fault(parent: Turn | None) -> Fault | None:
+    """The first fault among the turns up to this one, for a turn that builds on their rows."""
+    if parent is None or parent.routing is not None:
+        return None
+    return parent.routing_fault or (parent.number, "additional R3: there is no routed_experts")
 
 
 def _misplaced(start: int, expected: int, what: str) -> str:
@@ -322,8 +323,10 @@ def _misplaced(start: int, expected: int, what: str) -> str:
 
 def _seconds(record: Mapping[str, Any], key: str, number: int) -> float | None:
     value = record.get(key)
-    if value is None or (type(value) in (int, float) and abs(value) < math.inf):
-        return cast(float | None, value)
+    if value is None:
+        return None
+    if type(value) in (int, float) and abs(value) < 2**63:
+        return cast(float, value)
     raise AssemblyError(f"its {key} is no time in seconds", turn=number, field=key)
 
 

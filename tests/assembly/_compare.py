@@ -96,8 +96,8 @@ def check_sample(sample: Sample, slow: SlowSample) -> None:
     assert sample.tokens.dtype == np.int64
     assert sample.loss_mask.tolist() == slow.loss_mask
     assert sample.loss_mask.dtype == np.uint8
-    assert sample.rollout_log_probs.tolist() == slow.log_probs
     assert sample.rollout_log_probs.dtype == np.float64
+    assert sample.rollout_log_probs.tobytes() == np.array(slow.log_probs, np.float64).tobytes()
     assert sample.response == slow.response
     assert sample.response_length == slow.response_length
     check_rows(sample.rollout_routed_experts, slow.routed)

@@ -148,7 +148,8 @@ def vllm_chat(
 ) -> Record:
     """A turn of vLLM's chat: the prompt's ids stand in the reply only."""
     record = vllm(prompt, output, log_probs, **keys)
-    record["request"] = {"messages": [{"role": "user", "content": "asked"}]}
+    start = record["request"]["sampling_params"]
+    record["request"] = {"messages": [{"role": "user", "content": "asked"}], **start}
     record["response"]["choices"][0]["message"] = {"role": "assistant", "content": "said"}
     return record
 

@@ -223,8 +223,7 @@ def drop_layer(turns: Any) -> None:
         (change_token, 3, "input_ids"),
         (shorten_prompt, 3, "routed_experts"),
         (drop_log_prob, 4, "token_ids"),
-        # Its successors have nothing to go on from, and the last one's rows are what is needed.
-        (drop_routing, 5, "routed_experts"),
+        (drop_routing, 3, "routed_experts"),
         (drop_first_routing, 1, "routed_experts"),
         (make_gap, 2, "routed_experts"),
         (drop_row, 2, "routed_experts"),

@@ -19,6 +19,8 @@ from strategies import same_sample, samples
 
 from sample_wire import Payload, Sample, decode_samples, encode_samples
 
+# The values are the business of test_roundtrip; here few payloads do.
+few = settings(max_examples=max(settings().max_examples // 5, 1))
 given_payload = given(payload=st.lists(samples(), max_size=3).map(encode_samples))
 
 
@@ -72,12 +74,13 @@ def _wide(raw: bytes) -> memoryview:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=max(settings().max_examples // 5, 1))
+@few
 @given_payload
 def test_a_payload_reads_the_same_in_every_form(form: str, payload: Payload) -> None:
     assert_reads_alike(FORMS[form](payload), payload)
 
 
+@few
 @given_payload
 def test_a_moved_payload_has_the_same_bytes(payload: Payload) -> None:
     raw = bytes(payload)
@@ -88,6 +91,7 @@ def test_a_moved_payload_has_the_same_bytes(payload: Payload) -> None:
     assert bytes(out_of_band(payload)) == raw
 
 
+@few
 @given_payload
 def test_a_payload_reads_the_same_from_a_mapped_file(payload: Payload) -> None:
     with tempfile.TemporaryFile() as file:

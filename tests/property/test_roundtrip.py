@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import json_objects, same_sample, same_value, samples, texts
 
@@ -22,6 +22,8 @@ from ._classes import (
     wider_samples,
 )
 
+# The first test searches; the others see to it that nothing depends on the class.
+fewer = settings(max_examples=max(settings().max_examples // 2, 1))
 # The session's metadata is the second level of a document that may have 128.
 session_metadata = json_objects(max_levels=127)
 foreign_kinds = pytest.mark.parametrize(
@@ -43,6 +45,7 @@ def test_a_decoded_sample_equals_the_encoded_one(field_set: int, data: st.DataOb
     assert_same(reply.samples, given_samples)
 
 
+@fewer
 @given(given_samples=st.lists(wider_samples(), max_size=5))
 def test_a_decoded_sample_of_a_subclass_equals_the_encoded_one(
     given_samples: list[WiderSample],
@@ -52,6 +55,7 @@ def test_a_decoded_sample_of_a_subclass_equals_the_encoded_one(
 
 
 @foreign_kinds
+@fewer
 @given(data=st.data())
 def test_a_decoded_sample_of_a_foreign_class_equals_the_encoded_one(
     kind: type, data: st.DataObject
@@ -75,6 +79,7 @@ def test_session_metadata_and_empty_reason_come_back_equal(
 
 
 @pytest.mark.parametrize("field_set", [1, 2])
+@fewer
 @given(data=st.data())
 def test_a_decoded_payload_is_encoded_again_byte_for_byte(
     field_set: int, data: st.DataObject
@@ -91,6 +96,7 @@ def test_a_decoded_payload_is_encoded_again_byte_for_byte(
     assert bytes(again) == payload
 
 
+@fewer
 @given(given_samples=st.lists(wider_samples(), min_size=1, max_size=3))
 def test_a_payload_of_a_subclass_is_encoded_again_byte_for_byte(
     given_samples: list[WiderSample],
@@ -100,6 +106,7 @@ def test_a_payload_of_a_subclass_is_encoded_again_byte_for_byte(
 
 
 @foreign_kinds
+@fewer
 @given(data=st.data())
 def test_a_payload_of_a_foreign_class_is_encoded_again_byte_for_byte(
     kind: type, data: st.DataObject
@@ -110,6 +117,7 @@ def test_a_payload_of_a_foreign_class_is_encoded_again_byte_for_byte(
     assert bytes(encode_samples(reply.samples, schema=schema)) == payload
 
 
+@fewer
 @given(given_samples=st.lists(samples(), max_size=2))
 def test_copies_equal_the_views(given_samples: list[Sample]) -> None:
     payload = bytes(encode_samples(given_samples))
@@ -117,6 +125,7 @@ def test_copies_equal_the_views(given_samples: list[Sample]) -> None:
     assert_same(copies, decode_samples(payload, Sample()).samples)
 
 
+@fewer
 @given(sample=samples())
 def test_array_inputs_and_list_inputs_are_encoded_alike(sample: Sample) -> None:
     as_lists = Sample(**vars(sample))

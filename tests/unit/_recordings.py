@@ -88,3 +88,7 @@ def capture(records: list[Any]) -> Any:
 def text_of(document: Any) -> bytes:
     """The document as JSON, in Python's spelling of NaN and infinities."""
     return json.dumps(document).encode()
+
+
+# Turn 2 drops the last token of turn 1.
+TRIMMED = [record([1, 2], [10, 99]), record([1, 2, 10, 3], [20, 99])]
