@@ -4,6 +4,8 @@ from ._container import read_container, write_container
 from .codec import SamplesReply, decode_samples, encode_samples
 from .errors import (
     AssemblyError,
+    ClientError,
+    CollectTimeout,
     ContainerError,
     DecodeError,
     EncodeError,
@@ -12,6 +14,8 @@ from .errors import (
     MetaError,
     SampleWireError,
     SchemaError,
+    ServerError,
+    SessionError,
     TemplateError,
     VersionError,
 )
@@ -26,6 +30,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AssemblyError",
+    "ClientError",
+    "CollectTimeout",
     "Computed",
     "ContainerError",
     "DecodeError",
@@ -43,6 +49,8 @@ __all__ = [
     "SamplesReply",
     "Schema",
     "SchemaError",
+    "ServerError",
+    "SessionError",
     "SpecInfo",
     "Status",
     "Template",

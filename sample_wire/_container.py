@@ -24,14 +24,12 @@ import msgspec
 import numpy as np
 
 from ._arrays import Array, ValueRefusedError, holds_odd_bools, wire_array
-from ._dtypes import BY_WIRE_NAME, WireDtype, wire_dtype
+from ._dtypes import BY_WIRE_NAME, MAX_RANK, WireDtype, wire_dtype
 from ._json import MAX_JSON_DEPTH, StrictJsonError, encode_json, strict_loads
 from .errors import ContainerError, EncodeError
 from .payload import Payload, Piece, as_bytes_view
 
 MAX_HEADER_BYTES: Final = 100_000_000
-# numpy 1.26 holds at most 32 axes; fixed here so that every numpy gives one verdict.
-MAX_RANK: Final = 32
 _MAX_ARRAY_BYTES: Final = 2**63 - 1
 _PREFIX_BYTES: Final = 8
 _unpack_prefix: Final = struct.Struct("<Q").unpack_from

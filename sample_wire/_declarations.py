@@ -22,6 +22,7 @@ Rows = Literal["tokens", "transitions", "response"]
 MergeName = Literal["concat", "last", "sum", "extend", "equal", "text"]
 Merge = MergeName | Callable[[Any, Any], Any]
 Null = Literal["refused", "none", "empty", "template"]
+OverlayRule = Literal["replace", "update"]
 
 AXIS_OF_ROWS: Final[dict[str, Axis]] = {
     "tokens": "tokens",
@@ -30,6 +31,8 @@ AXIS_OF_ROWS: Final[dict[str, Axis]] = {
 }
 NEWEST_FIELD_SET: Final = 2
 NULLS_KEY: Final = "nulls"
+NULLS: Final = typing.get_args(Null)
+OVERLAYS: Final = typing.get_args(OverlayRule)
 MERGES: Final = typing.get_args(MergeName)
 
 
@@ -96,7 +99,7 @@ class Computed:
     fill: float | None = None
     null: Null = "refused"
     sets: Axis | None = None
-    overlay: Literal["replace", "update"] = "replace"
+    overlay: OverlayRule = "replace"
     omit_default: bool = False
     since: int = 1
     response_keys: tuple[str, ...] = ()

@@ -10,6 +10,9 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+# numpy 1.26 holds at most 32 axes; fixed here so that every numpy gives one verdict.
+MAX_RANK: Final = 32
+
 
 class WireDtype(NamedTuple):
     """One row of the table.

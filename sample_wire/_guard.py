@@ -13,17 +13,21 @@ from ._arrays import ValueRefusedError, wire_array
 from ._declarations import (
     AXIS_OF_ROWS,
     MERGES,
+    NULLS,
     NULLS_KEY,
+    OVERLAYS,
     Axis,
     Codec,
     Computed,
     Field,
     Json,
     Ragged,
+    Template,
     Tensor,
     union_options,
     wire_of,
 )
+from ._dtypes import MAX_RANK
 from .errors import SchemaError
 
 
@@ -41,7 +45,9 @@ def _broken_rules(field: Field, axis_fields: Mapping[Axis, Field]) -> list[tuple
         (owner.rows is not None and axis is None, f"unknown rows {owner.rows!r}"),
         (axis is not None and axis not in axis_fields, f"no field sets the axis {axis}"),
     ]
-    if isinstance(owner, Computed):
+    if isinstance(owner, Template):
+        rules.append((owner.rows not in (None, "response"), "a template's rows are the response's"))
+    else:
         rules += _broken_codec_rules(field, owner) + _broken_merge_rules(owner, field.default)
     return rules
 
@@ -50,6 +56,10 @@ def _broken_codec_rules(field: Field, owner: Computed) -> list[tuple[bool, str]]
     codec = owner.codec
     if not isinstance(codec, Codec):
         return [(True, "a computed field needs a codec")]
+    if owner.null not in NULLS or owner.overlay not in OVERLAYS:
+        return [(True, f"null is one of {NULLS}, overlay one of {OVERLAYS}")]
+    if not isinstance(owner.response_keys, tuple):
+        return [(True, "response_keys is a tuple of keys")]
     if isinstance(codec, Json):
         return [
             (field.name == NULLS_KEY, f"the JSON key {NULLS_KEY} is taken"),
@@ -59,9 +69,15 @@ def _broken_codec_rules(field: Field, owner: Computed) -> list[tuple[bool, str]]
             (owner.null in ("none", "empty"), "the type of a JSON field says whether it is None"),
             (owner.overlay == "update" and owner.null == "template", "a mapping has no null"),
         ]
+    named: object = codec.dtype
+    if not isinstance(named, str) or type(getattr(codec, "rank", 1)) is not int:
+        return [(True, "a codec's dtype is a name and its rank an integer")]
+    too_deep = isinstance(codec, Tensor) and codec.rank > MAX_RANK
     too_flat = isinstance(codec, Tensor) and codec.rank < (1 if owner.rows else 0)
     return [
         (wire_of(codec) is None, f"no wire dtype is called {codec.dtype!r}"),
+        (too_deep, f"a tensor has at most {MAX_RANK} axes"),
+        (owner.merge == "text" and owner.rows is None, "only a JSON field can be decoded text"),
         (too_flat, f"rank {getattr(codec, 'rank', None)} has no axis for rows"),
         (isinstance(codec, Ragged) and owner.rows is None, "a ragged field needs rows"),
         (owner.sets not in (None, owner.rows), f"what sets the axis {owner.sets} has its rows"),
@@ -88,7 +104,7 @@ def _broken_merge_rules(
         ),
         (by_token and merge == "concat", "token rows are those of the last turn: no concat"),
         (not _fill_fits(owner), f"fill {owner.fill} is no value of the wire dtype"),
-        (owner.since < 1, "field sets count from 1"),
+        (type(owner.since) is not int or owner.since < 1, "field sets count from 1"),
         (owner.omit_default and default is None, "a field left out at its default needs one"),
     ]
 

@@ -78,6 +78,8 @@ def encode_samples(
 
     Source: SPEC section 7.
     """
+    if not isinstance(samples, Sequence):
+        raise TypeError(f"samples are a list or tuple, not a {type(samples).__name__}")
     own = schema is None
     schema = schema or (schema_of(type(samples[0])) if samples else Sample.__sample_schema__)
     plan = plan_of(schema, field_set)

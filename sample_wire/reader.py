@@ -7,7 +7,7 @@ touched by that, so that reading a mask from a mapped file costs nothing for the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -119,7 +119,7 @@ class PayloadReader:
 
 def read_fields(
     buffer: object,
-    names: Collection[str],
+    names: Iterable[str],
     *,
     field_set: int = 1,
     schema: Schema | None = None,
@@ -141,7 +141,8 @@ def read_fields(
     Source: SPEC section 9.
     """
     plan = plan_of(schema or Sample.__sample_schema__, field_set)
-    unknown = set(names) - plan.names
+    names = frozenset(names)
+    unknown = names - plan.names
     if unknown:
         raise ValueError(f"no computed field of field set {field_set}: {sorted(unknown)}")
     reader = PayloadReader(buffer, plan)

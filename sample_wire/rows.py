@@ -139,13 +139,14 @@ def strip_response(
         schema: the class's schema; None takes the one that the class declares on itself.
 
     Raises:
-        EncodeError: more tokens than the response has.
+        EncodeError: more tokens than the response has, or a sample that breaks a row rule.
 
     Arrays are cut to views, lists to new lists.
     """
     if num_tokens <= 0:
         return
     schema = schema or schema_of(type(sample))
+    validate(sample, schema=schema)
     axes = axes_of(sample, schema)
     if len(axes) < 2:
         raise EncodeError("the schema has no axis of tokens, or none of response tokens")

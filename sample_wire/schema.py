@@ -78,11 +78,11 @@ class Schema:
         self.fields = fields
         self.axis_fields: dict[Axis, Field] = _axis_fields(sample_type, fields)
         self.axis_names = {axis: field.name for axis, field in self.axis_fields.items()}
+        for field in fields:
+            check_field(sample_type.__name__, field, self.axis_fields)
         newest = max((f.owner.since for f in fields if isinstance(f.owner, Computed)), default=1)
         self.field_sets = range(1, max(newest, NEWEST_FIELD_SET) + 1)
         self.plans: dict[int, Any] = {}
-        for field in fields:
-            check_field(sample_type.__name__, field, self.axis_fields)
 
     @classmethod
     def of(cls, sample_type: type, declarations: Mapping[str, Declaration] | None = None) -> Schema:

@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 import msgspec
 import numpy as np
 
+from .._arrays import wire_array
 from .._declarations import Computed, Field, Json, Ragged, Tensor, wire_of
 from .._dtypes import WireDtype
 from ..blocks import RowBlocks
@@ -160,7 +161,7 @@ def _concat_rows(
     if not present and owner.null == "none":
         return None
     if callable(owner.merge):
-        return functools.reduce(owner.merge, present)
+        return _own_rows(field, owner.merge, present, parts)
     gaps = [*observation_gaps(parts), 0]
     if isinstance(owner.codec, Ragged):
         rows: list[Any] = []
@@ -178,6 +179,21 @@ def _concat_rows(
         blocks.append(fill((part.num_output, *row_shape)) if value is None else value)
         blocks.append(fill((gap, *row_shape)))
     return np.concatenate([block for block in blocks if len(block)] or blocks[-1:])
+
+
+def _own_rows(
+    field: Field, merge: Callable[[Any, Any], Any], present: list[Any], parts: Sequence[Part]
+) -> Any:
+    """Rows by the field's own function, which must give one for each response token."""
+    merged = functools.reduce(merge, present)
+    needed = parts[-1].num_tokens - parts[0].turn.num_prompt
+    if len(merged) != needed:
+        raise AssemblyError(
+            f"{field.name} is merged to {len(merged)} rows, the response has {needed} tokens",
+            turn=parts[-1].turn.number,
+            field=field.name,
+        )
+    return merged
 
 
 def _row_shape(
@@ -204,7 +220,7 @@ def _fold_values(
     """Values that belong to no row, by the declared rule; absent ones are passed over."""
     if owner.merge == "equal":
         for value, part in zip(values, parts, strict=True):
-            if value != values[0]:
+            if not _are_equal(value, values[0]):
                 raise AssemblyError(
                     f"{field.name} differs between turns", turn=part.turn.number, field=field.name
                 )
@@ -213,13 +229,26 @@ def _fold_values(
     if not present:
         return None
     named = {"sum": _added, "extend": _extended, "concat": _extended}
-    return functools.reduce(
-        owner.merge if callable(owner.merge) else named[cast(str, owner.merge)], present
-    )
+    if callable(owner.merge):
+        return functools.reduce(owner.merge, present)
+    try:
+        return functools.reduce(named[cast(str, owner.merge)], present)
+    except (TypeError, ValueError):
+        raise AssemblyError(
+            f"{field.name} cannot be merged by {owner.merge}", field=field.name
+        ) from None
+
+
+def _are_equal(first: Any, second: Any) -> bool:
+    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
+        return np.array_equal(first, second, equal_nan=first.dtype.kind == "f")
+    return bool(first == second)
 
 
 def _added(first: Any, second: Any) -> Any:
     """The sum of two numbers or arrays, or of two records field by field."""
+    if isinstance(first, np.ndarray):
+        return _added_arrays(first, second)
     if isinstance(first, msgspec.Struct):
         names: Sequence[str] = first.__struct_fields__
     elif dataclasses.is_dataclass(first):
@@ -229,7 +258,17 @@ def _added(first: Any, second: Any) -> Any:
     return type(first)(**{name: getattr(first, name) + getattr(second, name) for name in names})
 
 
+def _added_arrays(first: Any, second: Any) -> Any:
+    """The sum in the same dtype, exact or refused; a TypeError where the shapes differ."""
+    if first.shape != second.shape:
+        raise TypeError("shapes differ")
+    total = (first.astype(object) + second.astype(object)).tolist()
+    return wire_array(total, first.dtype, strict=False)
+
+
 def _extended(first: Any, second: Any) -> Any:
+    if isinstance(first, np.ndarray):
+        return np.concatenate([first, second])
     return [*first, *second]
 
 

@@ -278,3 +278,59 @@ def test_a_payload_of_widened_blocks_is_sent_in_blocks_by_a_file_that_takes_litt
     file = Slow()
     payload.write_to(file)
     assert bytes(file.data) == bytes(payload)
+
+
+@pytest.mark.parametrize("written", [None, 0])
+def test_a_file_that_takes_no_more_is_told_and_not_asked_for_ever(written: int | None) -> None:
+    class Full:
+        """A file that takes nothing."""
+
+        def write(self, data: memoryview, /) -> int | None:  # noqa: ARG002  # the protocol's
+            """Takes nothing."""
+            return written
+
+    with pytest.raises(BlockingIOError):
+        encode_samples([several_buffers()]).write_to(Full())
+
+
+def test_the_pieces_of_a_payload_are_counted_with_their_blocks() -> None:
+    sample = several_buffers()
+    num_joined = len([*encode_samples([in_plain_arrays(sample)])])
+    num_pieces = num_joined + len(blocks_of(sample).segments) - 1
+    payload = encode_samples([sample])
+    assert repr(payload) == f"Payload({payload.nbytes} bytes in {num_pieces} pieces)"
+
+
+class Held:
+    """An object that keeps its buffer in an attribute, as SharedMemory does."""
+
+    def __init__(self, buf: object) -> None:
+        self.buf = buf
+
+
+def test_a_payload_is_read_from_what_holds_its_buffer() -> None:
+    sample = several_buffers()
+    holder = Held(memoryview(bytes(encode_samples([sample]))))
+    (found,) = decode_samples(holder, Sample()).samples
+    assert same_sample(found, in_plain_arrays(sample))
+
+
+def released() -> memoryview:
+    """A view whose buffer is gone."""
+    view = memoryview(b"12345678")
+    view.release()
+    return view
+
+
+@pytest.mark.parametrize(
+    "buffer",
+    [None, 5, "text", Held(None), memoryview(bytes(16))[::2], released()],
+    ids=["none", "number", "text", "no buffer", "strided", "released"],
+)
+def test_what_is_no_readable_buffer_is_a_type_error(buffer: object) -> None:
+    with pytest.raises(TypeError):
+        Payload([buffer])  # type: ignore[list-item]  # what is refused
+
+
+def test_an_empty_buffer_is_a_piece_of_no_bytes() -> None:
+    assert bytes(Payload([b"", bytearray()])) == b""

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sample_wire import Status
+from sample_wire import AssemblyError, Status
+from sample_wire.assembly import TurnReader
 
 from ._records import (
     Record,
@@ -18,6 +19,7 @@ from ._records import (
     raw_base64,
     refused,
     routed,
+    routing_object,
     rows_in,
     sglang,
     spec,
@@ -245,3 +247,40 @@ def test_an_empty_indexer_array_may_follow_one_with_rows_where_a_sample_starts_a
     result = assembled(records, on_discontinuity="split")
     shapes = [np.asarray(sample.rollout_indexer_topk).shape for sample in result.samples]
     assert shapes == [(1, 1, 2), (0, 1, 0)]
+
+
+# Rows of another shape.
+
+
+def object_turn(prompt: list[int], output: list[int], *shape: int) -> Record:
+    """A turn with rows of this shape, which needs no spec."""
+    rows = np.zeros((len(prompt) + len(output) - 1, *shape), np.uint8)
+    return sglang(prompt, output, routed_experts=routing_object(rows, "uint8"))
+
+
+def test_rows_sent_in_full_may_change_their_shape() -> None:
+    records = [object_turn([1, 2], [3], 2, 3), object_turn([1, 2, 3, 4], [5], 1, 4)]
+    assert rows_in(one(records)).shape == (4, 1, 4)
+
+
+def test_branches_may_have_rows_of_another_shape() -> None:
+    reader = TurnReader(routing=None, decode_text=None)
+    first = reader.read(object_turn([1, 2], [3], 2, 3), None)
+    other = reader.read(object_turn([1, 2], [3], 1, 4), None)
+    child = reader.read(object_turn([1, 2, 3, 4], [5], 1, 4), first)
+    assert first.routing is not None
+    assert other.routing is not None
+    assert child.routing is not None
+    assert (first.routing.shape, other.routing.shape) == ((2, 2, 3), (2, 1, 4))
+    assert child.routing.shape == (4, 1, 4)
+
+
+def test_rows_that_continue_rows_of_another_shape_are_refused() -> None:
+    first = TurnReader(routing=spec(incremental=True), decode_text=None).read(
+        sglang([1, 2], [3], start=0, routed_experts=raw_base64(routed(2))), None
+    )
+    reader = TurnReader(routing=spec(top_k=1, incremental=True), decode_text=None)
+    record = sglang([1, 2, 3, 4], [5], start=2, routed_experts=raw_base64(routed(2, top_k=1)))
+    with pytest.raises(AssemblyError, match="changes the shape of its rows") as caught:
+        reader.read(record, first)
+    assert (caught.value.turn, caught.value.field) == (2, "routed_experts")

@@ -196,3 +196,21 @@ def test_accumulated_ids_may_be_any_array_of_integers(kind: Any) -> None:
 def test_a_routing_spec_that_makes_no_sense_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"RoutingSpec.{next(iter(options))}"):
         RoutingSpec(**({"num_layers": 2, "top_k": 3} | options))
+
+
+@pytest.mark.parametrize("value", ["", "Split", None, True])
+def test_an_unknown_way_to_treat_discontinuities_is_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match="on_discontinuity"):
+        assembled([sglang([1], [2])], on_discontinuity=value)
+
+
+@pytest.mark.parametrize("value", [True, False, 2.0, "2", [2]])
+def test_a_limit_that_is_no_integer_is_a_type_error(value: Any) -> None:
+    with pytest.raises(TypeError, match="max_seq_len"):
+        assembled([sglang([1], [2])], max_seq_len=value)
+
+
+@pytest.mark.parametrize("value", [300.0, "300", True])
+def test_a_number_of_experts_that_is_no_integer_is_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match="num_experts"):
+        RoutingSpec(num_layers=2, top_k=1, num_experts=value)

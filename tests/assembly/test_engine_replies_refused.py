@@ -179,6 +179,13 @@ def test_a_counter_of_usage_that_is_no_counter_is_refused(
 
 
 @both_forms
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_a_latency_that_is_no_time_is_refused(value: float, sent: Any) -> None:
+    error = fault_of(sent(sglang([1, 2, 3], [4], e2e_latency=value)))
+    assert error.field == "e2e_latency"
+
+
+@both_forms
 @pytest.mark.parametrize("shape", [sglang, vllm])
 def test_counters_whose_sum_no_payload_can_carry_are_refused(shape: Any, sent: Any) -> None:
     records = [

@@ -208,6 +208,16 @@ def test_a_giant_shape_is_refused(shape: list[int], sent: Any) -> None:
 
 
 @both_forms
+@pytest.mark.parametrize("shape", [(4, 0, 3), (4, 2, 0), (4, 0, 0)], ids=str)
+@pytest.mark.parametrize("form", [npy_base64, routing_object])
+def test_rows_with_nothing_in_them_are_refused(
+    form: Any, shape: tuple[int, ...], sent: Any
+) -> None:
+    rule = "has 4 rows with nothing in them"
+    assert rule in fault_of(form(np.empty(shape, np.int32)), sent, routing=None)
+
+
+@both_forms
 def test_a_giant_width_of_no_rows_is_refused(sent: Any) -> None:
     value = {"data": "", "shape": [0, 10**30, 2], "dtype": "int32"}
     fault_of(value, sent, 1, routing=None)
