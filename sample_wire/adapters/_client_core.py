@@ -1,0 +1,344 @@
+"""What the session client sends and how it goes on; no I/O and no HTTP package.
+
+Each operation is a generator.  It yields a Request, is sent the Answer or thrown the error that
+came instead of one, and returns the operation's result.  The two clients are shells that carry
+out the requests.  The rules:
+
+- creating may be tried again while the server cannot be reached or fails by its own fault
+  (5xx): an attempt whose answer is lost leaves at worst an empty session behind;
+- collecting is one POST, never a second: its every failure is the caller's to see;
+- the session is deleted once collect has begun, whatever became of it.  That is attempted
+  once; its own errors are logged and never take the place of another.
+
+What is left to the shells: sending, time limits, and turning transport errors into ClientError.
+"""
+
+from __future__ import annotations
+
+import logging
+import operator
+import random
+import re
+import sys
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any, Final, Literal, TypeVar
+
+import msgspec
+
+from .._json import MAX_JSON_DEPTH, encode_json
+from .._plain import NotPlainError, check_writable, plain
+from ..codec import SamplesReply, decode_samples
+from ..errors import ClientError, CollectTimeout, EncodeError
+from ..sample import Sample
+from ..schema import Schema
+from ._client_answer import MAX_REFUSAL_BYTES, Answer
+
+COLLECT_TIMEOUT_S: Final = 120.0
+# What a path segment may hold without being quoted or resolved; servers use 32 hex digits.
+_SESSION_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_SERVER_URL: Final = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?", re.IGNORECASE)
+
+logger: Final = logging.getLogger("sample_wire.client")
+SampleT = TypeVar("SampleT")
+ResultT = TypeVar("ResultT")
+Kind = Literal["create", "collect", "delete"]
+Stage = Literal["none", "creating", "open", "collecting", "attempted", "gone"]
+_MEDIA_TYPES: Final[dict[Kind, str | None]] = {
+    "create": "application/json",
+    "collect": "application/octet-stream",
+    "delete": None,
+}
+
+
+class ClientLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client waits for and takes; None turns a limit off.
+
+    Attributes:
+        create_tries: how often create may try, the first time included.
+        create_pause_s: pause before it tries again.
+        create_timeout_s: of one try.
+        delete_timeout_s: of the one DELETE.
+        max_reply_bytes: a larger reply of collect is refused, before it is read where the
+            server tells its size.
+    """
+
+    create_tries: int = 60
+    create_pause_s: float = 1.0
+    create_timeout_s: float | None = 30.0
+    delete_timeout_s: float | None = 120.0
+    max_reply_bytes: int | None = 16 * 2**30
+
+    def __post_init__(self) -> None:
+        """Refuses a client that could never send anything."""
+        if self.create_tries < 1:
+            raise ValueError(f"create_tries is at least 1, not {self.create_tries}")
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One HTTP request for a shell to carry out.
+
+    Attributes:
+        kind: the operation.
+        url, content: where to, and the body, JSON or nothing.
+        timeout_s: for the whole exchange, from connecting to the last byte; None for no limit.
+        max_bytes: of the answer's body; None for no limit.
+        pause_s: to wait before it is sent.
+    """
+
+    kind: Kind
+    url: str
+    content: bytes
+    timeout_s: float | None
+    max_bytes: int | None
+    pause_s: float = 0.0
+
+    @property
+    def method(self) -> str:
+        """The HTTP method."""
+        return "DELETE" if self.kind == "delete" else "POST"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """All that the server has to be told.
+
+        The body is wanted as it is: to undo a content encoding would need it twice in memory.
+        No connection is kept: the server may close it just when the next request goes out, and
+        a POST that meets that must not be sent again.
+        """
+        headers = {
+            "accept": self.media_type or "*/*",
+            "accept-encoding": "identity",
+            "connection": "close",
+        }
+        return headers | {"content-type": "application/json"} if self.content else headers
+
+    @property
+    def media_type(self) -> str | None:
+        """What the body of a success has to be; None where nobody reads it."""
+        return _MEDIA_TYPES[self.kind]
+
+    @property
+    def is_shielded(self) -> bool:
+        """Whether it goes out although the caller was cancelled."""
+        return self.kind == "delete"
+
+    def answered(self, status: int, headers: Mapping[str, str]) -> Answer:
+        """The answer to it that begins with this head."""
+        return Answer(status, headers, media_type=self.media_type, max_bytes=self.max_bytes)
+
+    def timed_out(self) -> ClientError:
+        """The error for an exchange that ran into its limit."""
+        kind = CollectTimeout if self.kind == "collect" else ClientError
+        return kind(f"{self.kind} took longer than its limit of {self.timeout_s} s")
+
+    def failed(self, error: Exception) -> ClientError:
+        """The error for an exchange that the transport broke off."""
+        reason = ": ".join(filter(None, (type(error).__name__, str(error))))
+        return ClientError(f"{self.kind} got no whole answer: {reason}")
+
+
+Steps = Generator[Request, Answer, ResultT]
+
+
+class _Created(msgspec.Struct):
+    """The answer to POST /sessions; other keys are ignored."""
+
+    session_id: str
+    field_set: int | None = None
+    schema: str | None = None
+
+
+class SessionSteps:
+    """One session's requests in their order, and what has become of it.
+
+    Args:
+        servers: URLs of independent servers; each session is opened on one of them, taken at
+            random, and stays there.
+        field_set, schema: what collect will decode; None takes Sample's own schema.
+        handshake: whether to ask the server for the same field set and schema.
+        limits: see ClientLimits.
+    """
+
+    def __init__(
+        self,
+        servers: str | Sequence[str],
+        *,
+        field_set: int,
+        schema: Schema | None,
+        handshake: bool,
+        limits: ClientLimits,
+    ) -> None:
+        self._servers = _server_urls(servers)
+        self._field_set = field_set
+        self._schema = schema
+        self._fingerprint = (schema or Sample.__sample_schema__).fingerprint(field_set)
+        self._handshake = handshake
+        self._limits = limits
+        self._server_url = ""
+        self._session_id = ""
+        self.stage: Stage = "none"
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether any server is reached by HTTPS."""
+        return any(url.lower().startswith("https:") for url in self._servers)
+
+    @property
+    def session_id(self) -> str:
+        """The session's id, also after its end.
+
+        Raises:
+            ClientError: none was created.
+        """
+        self._require_session()
+        return self._session_id
+
+    @property
+    def server_url(self) -> str:
+        """The server that the session lives on.  Raises as session_id."""
+        self._require_session()
+        return self._server_url
+
+    @property
+    def session_url(self) -> str:
+        """Where the session lives.  Raises as session_id."""
+        return f"{self.server_url}/sessions/{self._session_id}"
+
+    def _require_session(self) -> None:
+        if self.stage in ("none", "creating"):
+            raise ClientError("there is no session: create one first")
+
+    def create(self) -> Steps[str]:
+        """Opens a session; gives its id."""
+        if self.stage in ("creating", "open", "collecting"):
+            raise ClientError("the client has a session: delete it before you create another")
+        self._server_url, self.stage = random.choice(self._servers), "creating"
+        try:
+            created = _read_created((yield from self._create_answer()))
+        except BaseException:
+            self.stage = "none"
+            raise
+        self._session_id, self.stage = created.session_id, "open"
+        mismatch = self._mismatch(created) if self._handshake else None
+        if mismatch is not None:
+            yield from self.delete()
+            raise mismatch
+        return created.session_id
+
+    def collect(
+        self,
+        template: SampleT,
+        *,
+        max_seq_len: int | None,
+        metadata: Mapping[str, Any] | None,
+        timeout_s: float | None,
+    ) -> Steps[SamplesReply[SampleT]]:
+        """Fetches the samples, then ends the session."""
+        url = self.session_url
+        if self.stage != "open":
+            raise ClientError("collect is called once a session, before it is deleted")
+        self.stage = "collecting"
+        try:
+            content = _collect_body(max_seq_len, metadata)
+            answer = yield Request(
+                "collect", f"{url}/samples", content, timeout_s, self._limits.max_reply_bytes
+            )
+            answer.require_success()
+            return decode_samples(
+                answer.body, template, field_set=self._field_set, schema=self._schema
+            )
+        finally:
+            # A generator that is thrown away unfinished has nobody left who could send.
+            if not isinstance(sys.exception(), GeneratorExit):
+                yield from self.delete()
+
+    def delete(self) -> Steps[bool]:
+        """Ends the session; whether the server has it no more."""
+        if self.stage in ("none", "creating", "gone"):
+            return True
+        self.stage = "attempted"
+        url = self.session_url
+        try:
+            answer = yield Request(
+                "delete", url, b"", self._limits.delete_timeout_s, MAX_REFUSAL_BYTES
+            )
+            if answer.status != 404:  # 404: it is gone already, and asking again would not help
+                answer.require_success()
+        except Exception:
+            logger.warning("the session %s could not be deleted", url, exc_info=True)
+            return False
+        self.stage = "gone"
+        return True
+
+    def _create_answer(self) -> Steps[Answer]:
+        """The first answer that is not the server's own fault, or the last of all tries."""
+        content = b""
+        if self._handshake:
+            content = encode_json({"field_set": self._field_set, "schema": self._fingerprint})
+        limits = self._limits
+        request = Request(
+            "create",
+            f"{self._server_url}/sessions",
+            content,
+            limits.create_timeout_s,
+            MAX_REFUSAL_BYTES,
+        )
+        tries_left = limits.create_tries
+        while True:
+            tries_left -= 1
+            try:
+                answer = yield request
+                if answer.status < 500 or not tries_left:
+                    return answer
+            except ClientError:
+                if not tries_left:
+                    raise
+            request = msgspec.structs.replace(request, pause_s=limits.create_pause_s)
+
+    def _mismatch(self, created: _Created) -> ClientError | None:
+        """The error where the server has named a field set or schema that is not ours."""
+        ours = {"field_set": self._field_set, "schema": self._fingerprint}
+        theirs = {"field_set": created.field_set, "schema": created.schema}
+        for name, value in theirs.items():
+            if value is not None and value != ours[name]:
+                return ClientError(
+                    f"the server's {name} is {value}, the client's is {ours[name]}",
+                    expected=str(ours[name]),
+                    got=str(value),
+                )
+        return None
+
+
+def _server_urls(servers: str | Sequence[str]) -> tuple[str, ...]:
+    urls = (servers,) if isinstance(servers, str) else tuple(servers)
+    if not urls:
+        raise ValueError("a client needs the URL of a server")
+    for url in urls:
+        if _SERVER_URL.fullmatch(url) is None:
+            raise ValueError(f"a server's URL is http(s)://host:port and maybe a path, not {url!r}")
+    return tuple(url.rstrip("/") for url in urls)
+
+
+def _read_created(answer: Answer) -> _Created:
+    answer.require_success()
+    try:
+        created = msgspec.json.decode(answer.body, type=_Created)
+    except msgspec.DecodeError as error:
+        raise ClientError(f"the answer to POST /sessions is not as agreed: {error}") from None
+    if _SESSION_ID.fullmatch(created.session_id) is None:
+        raise ClientError("the answer to POST /sessions has no usable session_id")
+    return created
+
+
+def _collect_body(max_seq_len: int | None, metadata: Mapping[str, Any] | None) -> bytes:
+    if isinstance(max_seq_len, bool):
+        raise TypeError("max_seq_len is an integer or None, not a bool")
+    body: dict[str, Any] = {
+        "max_seq_len": None if max_seq_len is None else operator.index(max_seq_len)
+    }
+    if metadata is not None:
+        try:
+            body["metadata"] = check_writable(plain(dict(metadata), MAX_JSON_DEPTH - 1))
+        except NotPlainError as error:
+            raise EncodeError(f"metadata{error.path} {error.rule}", field="metadata") from None
+    return encode_json(body)

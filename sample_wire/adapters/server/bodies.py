@@ -1,0 +1,53 @@
+"""What trainers send beside chat: small JSON objects, checked before anything is done."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from ...errors import SessionError
+from ...session import parse_body
+
+_HANDSHAKE_KEYS: Final = ("field_set", "schema")
+
+
+def max_seq_len(body: bytes) -> int | None:
+    """The limit that a samples request states; None for no limit.
+
+    Raises:
+        SessionError: 400, for a body that is no JSON object, or a limit that is no integer.
+    """
+    limit = parse_body(body).get("max_seq_len")
+    if limit is not None and type(limit) is not int:
+        raise SessionError(
+            "max_seq_len is not an integer and not null",
+            code="invalid_max_seq_len",
+            http_status=400,
+        )
+    return limit
+
+
+def check_handshake(body: bytes, ours: dict[str, Any]) -> None:
+    """Passes unless a client states another field set or schema than ours.
+
+    A body that is no JSON object states nothing: clients that know no handshake may send
+    anything.
+
+    Raises:
+        SessionError: 409 "schema_mismatch".
+    """
+    try:
+        theirs = msgspec.json.decode(body) if body else {}
+    except (msgspec.DecodeError, RecursionError):
+        return
+    if not isinstance(theirs, dict):
+        return
+    for key in _HANDSHAKE_KEYS:
+        stated = theirs.get(key)
+        if stated is not None and (type(stated) is not type(ours[key]) or stated != ours[key]):
+            raise SessionError(
+                f"the client's {key} is not the server's, which is {ours[key]}",
+                code="schema_mismatch",
+                http_status=409,
+            )

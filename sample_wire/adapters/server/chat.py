@@ -1,0 +1,88 @@
+"""Chat: the server builds the prompt's ids, the engine answers, the turn is recorded.
+
+Three phases.  Under the session's lock the turn is planned, which changes nothing.  Without
+it the engine is called; anything may happen to the session meanwhile.  Under the lock again
+the turn is committed, or refused: whoever gets a 200 finds its turn in the session.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...session import ChatRequest, Session, TurnPlan, normalise, parse_body, upstream_body
+from .disconnects import unless_gone
+from .headers import to_engine
+from .replies import json_response, passed_on, stream_response
+from .state import ServerState
+from .upstream import EngineReply
+
+CHAT_PATH: Final = "/v1/chat/completions"
+
+
+class _Planned(NamedTuple):
+    chat: ChatRequest
+    plan: TurnPlan
+    sent: dict[str, Any]
+
+
+async def chat(state: ServerState, request: Request) -> Response:
+    """POST /sessions/{id}/v1/chat/completions."""
+    arrived = time.time()
+    session = state.session_of(request)
+    session.check_open()
+    with state.chatting(session):
+        body = await request.body()
+        async with state.lock(session):
+            planned = _plan(state, session, body)
+            text = msgspec.json.encode(planned.sent)
+        reply = await unless_gone(request.receive, _call(state, session, request, text))
+        if reply.status != 200:
+            return passed_on(reply)
+        async with state.lock(session):
+            completion = _commit(session, planned, reply, arrived)
+    if planned.chat.wants_stream:
+        return stream_response(completion)
+    return json_response(reply, msgspec.json.encode(completion))
+
+
+def _plan(state: ServerState, session: Session, text: bytes) -> _Planned:
+    session.check_open()
+    routing = state.settings.routing
+    chat = normalise(
+        parse_body(text),
+        tokenizer=state.tokenizer,
+        routing=routing is not None,
+        indexer=state.settings.indexer,
+    )
+    plan = session.trajectory.plan(chat.body)
+    incremental = routing is not None and routing.incremental
+    return _Planned(chat, plan, upstream_body(plan, chat.body, incremental=incremental))
+
+
+async def _call(state: ServerState, session: Session, request: Request, text: bytes) -> EngineReply:
+    headers = to_engine(request.headers.raw, session.id)
+    if "content-type" not in request.headers:
+        headers.append((b"content-type", b"application/json"))
+    query = request.scope["query_string"]
+    return await state.engine.send("POST", CHAT_PATH, query, headers, text)
+
+
+def _commit(
+    session: Session, planned: _Planned, reply: EngineReply, arrived: float
+) -> dict[str, Any]:
+    """Records the turn; returns the client's copy of the reply."""
+    session.check_open()
+    trajectory = session.trajectory
+    turn = trajectory.commit(
+        planned.plan,
+        planned.sent,
+        reply.body,
+        timestamp=time.time(),
+        request_timestamp=arrived,
+    )
+    return trajectory.client_reply(turn)

@@ -1,0 +1,124 @@
+"""The command `serve`: its arguments, and the settings that they spell.
+
+Nothing of the server is imported before it is served: `sample-wire --help` needs no extra.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from ..._assemble_command import routing_spec, whole_number
+from ...assembly import RoutingSpec
+from ...sample import Sample
+from .settings import DEFAULT_PORT, ServerSettings, routing_of_model
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    add = parser.add_argument
+    add("--engine", required=True, metavar="URL", help="base URL of the SGLang engine")
+    add("--tokenizer", required=True, metavar="PATH", help='a local folder, or "chatml"')
+    add("--family", default="default", help="whose boundary rules hold (default %(default)s)")
+    add("--chat-template", metavar="FILE", help="replaces the tokenizer's own")
+    add("--template-kwargs", type=_json_object, default={}, metavar="JSON", help="for the template")
+    add("--host", default="127.0.0.1", help="(default %(default)s)")
+    add(
+        "--port",
+        type=whole_number,
+        default=DEFAULT_PORT,
+        help="0 is any free (default %(default)s)",
+    )
+    add("--workers", type=_positive, default=1, metavar="N", help="processes, on N ports")
+    add("--matcher", default="strict", help="how replayed messages are compared")
+    add("--field-set", type=int, choices=tuple(Sample.__sample_schema__.field_sets), default=1)
+    add("--timeout", type=float, default=600.0, metavar="S", help="of the engine; 0 is none")
+    add("--idle-timeout", type=float, metavar="S", help="drop sessions not used for this long")
+    add("--speculative", action="store_true", help="keep speculative decoding counters")
+    add("--keep-messages", action="store_true", help="put the last messages into the metadata")
+    add("--indexer", action="store_true", help="ask for the engine's indexer arrays")
+    routing = parser.add_argument_group("routing (R3)").add_argument
+    routing("--model-config", metavar="PATH", help="a model's config.json, or its folder")
+    routing("--routing-layers", type=whole_number, metavar="L", help="layers of a row")
+    routing("--routing-top-k", type=whole_number, metavar="K", help="experts of a layer")
+    routing("--num-experts", type=whole_number, metavar="E", help="refuse ids from E on")
+    routing("--incremental", action="store_true", help="ask for new rows only")
+    routing("--required", action="store_true", help="refuse a turn without routing")
+    parser.set_defaults(refuse_usage=parser.error)
+
+
+def settings_of(options: argparse.Namespace) -> ServerSettings:
+    """The settings that the arguments spell.
+
+    Raises:
+        ValueError: arguments that do not go together, or a model's config without experts.
+        OSError: the model's config cannot be read.
+    """
+    return ServerSettings(
+        engine_url=options.engine,
+        tokenizer=options.tokenizer,
+        family=options.family,
+        chat_template=options.chat_template,
+        template_kwargs=options.template_kwargs,
+        host=options.host,
+        port=options.port,
+        workers=options.workers,
+        matcher=options.matcher,
+        routing=_routing(options),
+        indexer=options.indexer,
+        speculative=options.speculative,
+        keep_messages=options.keep_messages,
+        field_set=options.field_set,
+        timeout_s=options.timeout or None,
+        idle_timeout_s=options.idle_timeout,
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serves until it is interrupted or terminated, or a worker ends; returns the exit status.
+
+    Raises:
+        OSError: a port is in use, or a file cannot be read.
+        SystemExit: 2, for arguments that do not hold.
+    """
+    refuse: Callable[[str], NoReturn] = options.refuse_usage
+    try:
+        from .processes import serve
+    except ImportError as error:
+        refuse(f"serve needs the extra sample-wire[server]: {error}")
+    try:
+        return serve(settings_of(options))
+    except ValueError as error:
+        refuse(str(error))
+
+
+def _routing(options: argparse.Namespace) -> RoutingSpec | None:
+    if options.model_config is None:
+        return routing_spec(options)
+    shape = (options.routing_layers, options.routing_top_k, options.num_experts)
+    if any(number is not None for number in shape):
+        raise ValueError("--model-config excludes the shape's own options")
+    modes = {"required": options.required, "incremental": options.incremental}
+    spec = routing_of_model(options.model_config, **modes)
+    if spec is None and any(modes.values()):
+        raise ValueError("--required and --incremental need a model with experts")
+    return spec
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not positive")
+    return number
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise argparse.ArgumentTypeError("is no JSON object")
+    return found

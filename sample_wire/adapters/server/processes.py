@@ -1,0 +1,141 @@
+"""Server processes: one for each port, all listening before the first one starts."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import multiprocessing.connection
+import secrets
+import signal
+import socket
+import sys
+import types
+from typing import Final
+
+import msgspec
+import uvicorn
+from starlette.applications import Starlette
+
+from .app import create_app
+from .settings import ServerSettings
+
+FAILED: Final = 1
+TERMINATED: Final = 143  # 128 + SIGTERM, as shells report it
+# Agents think between turns; a connection closed under a request cannot be retried safely.
+_KEEPALIVE_S: Final = 600
+_BACKLOG: Final = 2048
+_PORT_TRIES: Final = 32
+_LAST_PORT: Final = 65535
+
+
+def serve(settings: ServerSettings) -> int:
+    """Serves until a signal comes or a worker ends; returns the exit status.
+
+    Raises:
+        ValueError: a setting does not hold.
+        OSError: a port is in use, or the tokenizer cannot be read.
+        KeyboardInterrupt: SIGINT came.
+    """
+    settings = _with_instance(settings)
+    app = create_app(settings)  # with several workers too: what is wrong is told once, here
+    sockets = _listen(settings)
+    for sock in sockets:
+        sys.stdout.write(f"sample-wire: serving on {_url(sock)}\n")
+    sys.stdout.flush()
+    if len(sockets) > 1:
+        return _run_workers(settings, sockets)
+    _serve(app, sockets[0])
+    return 0
+
+
+def _listen(settings: ServerSettings) -> list[socket.socket]:
+    """Listening sockets on consecutive ports; for port 0 on any that are free."""
+    if settings.port + settings.workers - 1 > _LAST_PORT:
+        raise ValueError(f"ports end at {_LAST_PORT}")
+    tries = 1 if settings.port else _PORT_TRIES
+    while True:
+        tries -= 1
+        try:
+            return _bound_in_a_row(settings)
+        except (OSError, OverflowError):  # in use, or past the last port
+            if not tries:
+                raise
+
+
+def _bound_in_a_row(settings: ServerSettings) -> list[socket.socket]:
+    sockets = [_bound(settings.host, settings.port)]
+    try:
+        port = sockets[0].getsockname()[1]
+        for number in range(port + 1, port + settings.workers):
+            sockets.append(_bound(settings.host, number))
+    except BaseException:
+        for sock in sockets:
+            sock.close()
+        raise
+    return sockets
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+        sock.listen(_BACKLOG)
+    except OSError as error:
+        sock.close()
+        raise OSError(error.errno, error.strerror, f"{host}:{port}") from None
+    return sock
+
+
+def _url(sock: socket.socket) -> str:
+    host, port = sock.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _with_instance(settings: ServerSettings) -> ServerSettings:
+    return msgspec.structs.replace(settings, instance_id=secrets.token_hex(16))
+
+
+def _serve(app: Starlette, sock: socket.socket) -> None:
+    """One server, in this process, until a signal ends it."""
+    config = uvicorn.Config(
+        app,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        timeout_keep_alive=_KEEPALIVE_S,
+    )
+    uvicorn.Server(config).run(sockets=[sock])
+
+
+def _run_workers(settings: ServerSettings, sockets: list[socket.socket]) -> int:
+    """A process for each socket.  When one ends, all do: clients keep to the port they chose."""
+    context = multiprocessing.get_context("spawn")
+    workers = [
+        context.Process(target=_work, args=(_with_instance(settings), sock)) for sock in sockets
+    ]
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        for worker, sock in zip(workers, sockets, strict=True):
+            worker.start()
+            sock.close()
+        multiprocessing.connection.wait([worker.sentinel for worker in workers])
+        return FAILED
+    finally:
+        started = [worker for worker in workers if worker.pid is not None]
+        for worker in started:
+            worker.terminate()
+        for worker in started:
+            worker.join()
+
+
+def _work(settings: ServerSettings, sock: socket.socket) -> None:
+    with contextlib.suppress(KeyboardInterrupt):  # a terminal's Ctrl-C reaches every process
+        _serve(create_app(settings), sock)
+
+
+def _terminated(_number: int, _frame: types.FrameType | None) -> None:
+    sys.exit(TERMINATED)

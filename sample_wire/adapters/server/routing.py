@@ -1,0 +1,46 @@
+"""Endpoints that answer every method of their path: HEAD as GET, 405 where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Endpoint:
+    """A handler as an ASGI application, for all methods.
+
+    A plain function as a route's endpoint would have the framework answer the others, in a
+    form of its own.
+    """
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive, send)
+        response = await self._handler(request)
+        await response(scope, receive, send)
+
+
+def by_method(handlers: Mapping[str, Handler]) -> Handler:
+    """A handler that calls one of these.
+
+    Args:
+        handlers: by method, in upper case.  GET also answers HEAD.
+    """
+    heads = ("HEAD",) if "GET" in handlers else ()
+    allowed = ", ".join(sorted((*handlers, *heads)))
+
+    async def answer(request: Request) -> Response:
+        handler = handlers.get("GET" if request.method == "HEAD" else request.method)
+        if handler is None:
+            raise HTTPException(405, "method not allowed", {"allow": allowed})
+        return await handler(request)
+
+    return answer

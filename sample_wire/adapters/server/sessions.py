@@ -1,0 +1,63 @@
+"""Sessions: created, looked into, deleted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from .bodies import check_handshake
+from .sending import SlicedResponse
+from .state import ServerState
+
+
+async def health(state: ServerState, _request: Request) -> Response:
+    """GET /health."""
+    answer = {"status": "ok"}
+    if state.settings.instance_id is not None:
+        answer["session_server_instance_id"] = state.settings.instance_id
+    return JSONResponse(answer)
+
+
+async def create(state: ServerState, request: Request) -> Response:
+    """POST /sessions: a new session, and what its samples will look like on the wire."""
+    field_set = state.settings.field_set
+    wire = {"field_set": field_set, "schema": state.schema.fingerprint(field_set)}
+    check_handshake(await request.body(), wire)
+    state.drop_idle()
+    session = state.registry.create(time.monotonic())
+    return JSONResponse({"session_id": session.id, **wire})
+
+
+async def dump(state: ServerState, request: Request) -> Response:
+    """GET /sessions/{id}: its records, routing included, and its metadata.
+
+    A number that JSON cannot say, a log-probability of -Infinity say, is null in it.
+    """
+    session = state.session_of(request)
+    mismatch = await state.reports.current(session)
+    trajectory = state.session_of(request).trajectory
+    pieces = _dump_pieces(session.id, trajectory.iter_records(), trajectory.metadata(mismatch))
+    return SlicedResponse(pieces, "application/json", None)
+
+
+def _dump_pieces(
+    session_id: str, records: Iterator[dict[str, Any]], metadata: dict[str, Any]
+) -> Iterator[bytes]:
+    """The dump's JSON record by record: all of them at once may be gigabytes."""
+    yield b'{"session_id":%b,"records":[' % msgspec.json.encode(session_id)
+    for index, record in enumerate(records):
+        yield b"," * (index > 0) + msgspec.json.encode(record)
+    yield b'],"metadata":%b}' % msgspec.json.encode(metadata)
+
+
+async def delete(state: ServerState, request: Request) -> Response:
+    """DELETE /sessions/{id}: waits for a turn that is being planned or committed."""
+    session = state.registry.start_closing(request.path_params["session_id"])
+    async with state.lock(session):
+        state.registry.remove(session.id)
+    return Response(status_code=204)

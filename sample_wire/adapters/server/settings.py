@@ -1,0 +1,103 @@
+"""ServerSettings: all that a session server is told when it starts."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from ...assembly import RoutingSpec
+
+DEFAULT_PORT: Final = 30500
+# Where models say how many experts they have; the newest spelling first.
+_NUM_EXPERTS_KEYS: Final = ("num_experts", "n_routed_experts", "num_local_experts")
+_TOP_K_KEYS: Final = ("num_experts_per_tok", "num_experts_per_token", "moe_topk")
+
+
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session server is told when it starts.
+
+    Args:
+        engine_url: base URL of the SGLang engine.
+        tokenizer: "chatml", or a local folder with a Hugging Face tokenizer.
+        family: the family whose boundary rules the tokenizer follows.
+        chat_template: path of a chat template that replaces the tokenizer's own, or None.
+        template_kwargs: keyword arguments of the chat template, overlaid by a request's.
+        host, port: where to listen.
+        workers: server processes, on consecutive ports from `port` on.
+        matcher: how stored messages are compared with replayed ones.
+        routing: shape and form of the engine's routing arrays, or None: then no routing is
+            asked for.
+        indexer: ask the engine for its indexer arrays too.
+        speculative: keep speculative decoding counters.
+        keep_messages: put the last turn's messages into a sample's metadata.
+        field_set: the field set of the payloads.
+        timeout_s: how long the engine may keep silent; None for ever.
+        max_connections: connections to the engine at a time.
+        idle_timeout_s: a session that nobody used for this long is dropped when the next one
+            is created; None keeps it until it is deleted.
+        instance_id: told by /health, so that a client knows a restarted server, or None.
+    """
+
+    engine_url: str
+    tokenizer: str
+    family: str = "default"
+    chat_template: str | None = None
+    template_kwargs: dict[str, Any] = {}
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    workers: int = 1
+    matcher: str = "strict"
+    routing: RoutingSpec | None = None
+    indexer: bool = False
+    speculative: bool = False
+    keep_messages: bool = False
+    field_set: int = 1
+    timeout_s: float | None = 600.0
+    max_connections: int = 1024
+    idle_timeout_s: float | None = None
+    instance_id: str | None = None
+
+
+def routing_of_model(
+    path: str, *, required: bool = False, incremental: bool = False
+) -> RoutingSpec | None:
+    """The routing arrays of a model, by its config.json; None for a model without experts.
+
+    Args:
+        path: the file, or the folder that it lies in.
+        required, incremental: as for RoutingSpec.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is no JSON object, or has experts but does not say how many layers.
+    """
+    if os.path.isdir(path):
+        path = os.path.join(path, "config.json")
+    with open(path, "rb") as file:
+        config = json.load(file)
+    if not isinstance(config, dict):
+        raise ValueError(f"{path} is no JSON object")
+    # Models that also see or hear keep their language model's numbers one level down.
+    inner = config.get("text_config")
+    config = {**config, **inner} if isinstance(inner, dict) else config
+    top_k = _first(config, _TOP_K_KEYS)
+    if top_k is None:
+        return None
+    layers = config.get("num_hidden_layers")
+    if not isinstance(layers, int):
+        raise ValueError(f"{path} does not say num_hidden_layers")
+    return RoutingSpec(
+        num_layers=layers,
+        top_k=top_k,
+        num_experts=_first(config, _NUM_EXPERTS_KEYS),
+        required=required,
+        incremental=incremental,
+    )
+
+
+def _first(config: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
+    return next((config[key] for key in keys if isinstance(config.get(key), int)), None)

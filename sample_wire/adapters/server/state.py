@@ -1,0 +1,90 @@
+"""What all requests of one server share."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import time
+import weakref
+from collections.abc import Iterator
+
+from starlette.requests import Request
+
+from ...assembly.samples import extra_fields
+from ...sample import Sample
+from ...session import LinearTrajectory, Session, SessionRegistry, TokenizerAdapter, matcher
+from ..engines import turn_reader
+from .reports import MismatchReports
+from .settings import ServerSettings
+from .upstream import Engine
+
+
+class ServerState:
+    """Settings, sessions, their locks and reports, and the engine.
+
+    Attributes:
+        settings, tokenizer: as given.
+        registry: the sessions.
+        engine: where chat is sent to.
+        reports: mismatch reports.
+        schema: what the samples' class declares.
+
+    Raises:
+        ValueError: settings.matcher is no matcher.
+    """
+
+    def __init__(self, settings: ServerSettings, tokenizer: TokenizerAdapter) -> None:
+        self.settings = settings
+        self.tokenizer = tokenizer
+        self.schema = Sample.__sample_schema__
+        self.engine = Engine(settings)
+        self.reports = MismatchReports(tokenizer)
+        self.registry = SessionRegistry(self._trajectory)
+        self._matches = matcher(settings.matcher)
+        self._locks: weakref.WeakKeyDictionary[Session, asyncio.Lock] = weakref.WeakKeyDictionary()
+        self._num_chats: collections.Counter[str] = collections.Counter()
+
+    def session_of(self, request: Request) -> Session:
+        """The session that a request's path names; it counts as used now.
+
+        Raises:
+            SessionError: 404 "unknown_session".
+        """
+        return self.registry.get(request.path_params["session_id"], time.monotonic())
+
+    def lock(self, session: Session) -> asyncio.Lock:
+        """The session's lock: held while a turn is planned, committed, or the session removed.
+
+        It goes with its session.
+        """
+        return self._locks.setdefault(session, asyncio.Lock())
+
+    @contextlib.contextmanager
+    def chatting(self, session: Session) -> Iterator[None]:
+        """While this is entered the session is in use, however long the engine takes."""
+        self._num_chats[session.id] += 1
+        try:
+            yield
+        finally:
+            self._num_chats[session.id] -= 1
+            if not self._num_chats[session.id]:
+                del self._num_chats[session.id]
+            session.last_used = time.monotonic()
+
+    def drop_idle(self) -> None:
+        """Removes the sessions whose clients have been gone for idle_timeout_s."""
+        if self.settings.idle_timeout_s is None:
+            return
+        for session in self.registry.idle(time.monotonic() - self.settings.idle_timeout_s):
+            if not self._num_chats[session.id]:
+                self.registry.start_closing(session.id)
+                self.registry.remove(session.id)
+
+    def _trajectory(self) -> LinearTrajectory:
+        reader = turn_reader(
+            routing=self.settings.routing,
+            decode_text=self.tokenizer.decode,
+            extras=extra_fields(self.schema),
+        )
+        return LinearTrajectory(reader, self.tokenizer, self._matches)

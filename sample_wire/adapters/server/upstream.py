@@ -1,0 +1,109 @@
+"""The engine, over HTTP."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import httpx2
+
+from ...errors import SessionError
+from .headers import RawHeaders
+from .settings import ServerSettings
+
+# uvicorn, which SGLang is served by, closes idle connections after 5 s.  One that is used at
+# that very moment fails, so ours are given up earlier.
+_KEEPALIVE_S: Final = 2.0
+_LAST_PORT: Final = 65535
+# What httpx2 unpacks without further packages.
+_KNOWN_ENCODINGS: Final = ("", "identity", "gzip", "deflate")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineReply:
+    """What the engine answered: status, headers as sent, and the unpacked body."""
+
+    status: int
+    headers: RawHeaders
+    body: bytes | bytearray
+
+    @property
+    def content_type(self) -> str:
+        """The media type without its parameters, or ""."""
+        for name, value in self.headers:
+            if name.lower() == b"content-type":
+                return value.decode("latin-1").partition(";")[0].strip().lower()
+        return ""
+
+
+class Engine:
+    """Calls one engine; connections are kept and shared.
+
+    Args:
+        settings: engine_url, timeout_s and max_connections are used.
+
+    Raises:
+        ValueError: engine_url is no URL of an HTTP server.
+    """
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self._base = _checked_url(settings.engine_url)
+        self._client = httpx2.AsyncClient(
+            timeout=httpx2.Timeout(settings.timeout_s),
+            limits=httpx2.Limits(
+                max_connections=settings.max_connections,
+                max_keepalive_connections=settings.max_connections,
+                keepalive_expiry=_KEEPALIVE_S,
+            ),
+            trust_env=False,  # a proxy of the environment is not meant for the engine
+        )
+
+    async def send(
+        self, method: str, path: str, query: bytes, headers: RawHeaders, body: bytes
+    ) -> EngineReply:
+        """One exchange.  Nothing is sent twice.
+
+        Args:
+            path: absolute, below the engine's base URL.
+            query: the query string as the client sent it, without the question mark.
+
+        Raises:
+            SessionError: 502 "engine_unreachable", for every failure of the transport.
+        """
+        raw_path = self._base.raw_path.rstrip(b"/") + path.encode()
+        url = self._base.copy_with(raw_path=raw_path + b"?" + query if query else raw_path)
+        try:
+            async with self._client.stream(method, url, headers=headers, content=body) as response:
+                whole = await _read(response)
+        except httpx2.HTTPError as error:
+            text = f"backend transport error: {type(error).__name__}: {error}"
+            raise SessionError(text, code="engine_unreachable", http_status=502) from None
+        return EngineReply(response.status_code, response.headers.raw, whole)
+
+    async def aclose(self) -> None:
+        """Closes all connections."""
+        await self._client.aclose()
+
+
+def _checked_url(text: str) -> httpx2.URL:
+    try:
+        url = httpx2.URL(text)
+    except httpx2.InvalidURL as error:
+        raise ValueError(f"the engine's URL is malformed: {error}") from None
+    # httpx2 escapes what no host name may hold, instead of refusing it.
+    if url.scheme not in ("http", "https") or not url.host or "%" in url.host:
+        raise ValueError("the engine's URL starts with http:// or https:// and names a host")
+    if url.query or url.fragment or (url.port or 1) > _LAST_PORT:
+        raise ValueError("the engine's URL is a host, maybe a port, and maybe a path")
+    return url
+
+
+async def _read(response: httpx2.Response) -> bytes | bytearray:
+    """The unpacked body, put together as it comes: joining 130 MB at the end holds up the loop."""
+    encoding = response.headers.get("content-encoding", "").strip().lower()
+    if encoding not in _KNOWN_ENCODINGS:
+        raise httpx2.DecodingError(f"the engine's content-encoding {encoding!r} is not known")
+    body = bytearray()
+    async for chunk in response.aiter_bytes():
+        body += chunk
+    return body

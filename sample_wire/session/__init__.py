@@ -1,0 +1,24 @@
+"""Sessions: what an agent said and an engine answered, as pure state.  No I/O, no locks."""
+
+from .linear import LinearTrajectory, Snapshot, TurnPlan
+from .matchers import MessageMatcher, matcher, prefix_length
+from .registry import Session, SessionRegistry
+from .requests import ChatRequest, normalise, parse_body, upstream_body
+from .tokenizer import Message, TokenizerAdapter
+
+__all__ = [
+    "ChatRequest",
+    "LinearTrajectory",
+    "Message",
+    "MessageMatcher",
+    "Session",
+    "SessionRegistry",
+    "Snapshot",
+    "TokenizerAdapter",
+    "TurnPlan",
+    "matcher",
+    "normalise",
+    "parse_body",
+    "prefix_length",
+    "upstream_body",
+]

@@ -1,0 +1,292 @@
+"""What a session cuts out of an engine's reply, since its ledgers hold it already.
+
+The routing text of a reply is up to 131 MB.  Its place in the reply's bytes is found without
+parsing it, it is cut out, and what is left is parsed.  From a turn's rows the text is made
+again on demand, byte for byte.  The same is done with prompt ids that the engine echoes, which
+would make the replies of a session grow with the square of its turns.
+"""
+
+from __future__ import annotations
+
+import binascii
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from .._json import encode_json
+from ..assembly import Turn
+from ..blocks import RowBlocks
+
+Path = tuple[str | int, ...]
+ROUTING: Final = "routed_experts"
+INDEXER: Final = "indexer_topk"
+PROMPT: Final = "prompt_token_ids"
+_CHOICE: Final[Path] = ("choices", 0)
+_META: Final[Path] = (*_CHOICE, "meta_info")
+_SGLEXT: Final[Path] = ("sglext",)
+# Where these may lie; of two places for one thing, the one that is read comes first.
+_PATHS: Final[tuple[Path, ...]] = (
+    (*_META, ROUTING),
+    (*_CHOICE, ROUTING),
+    (*_SGLEXT, ROUTING),
+    (*_META, INDEXER),
+    (*_SGLEXT, INDEXER),
+    (*_CHOICE, PROMPT),
+)
+_ABSENT: Final = msgspec.Raw(b"")
+_RAW_DTYPE: Final = np.dtype(np.int32)
+_NPY_PREFIX_BYTES: Final = 10
+_CHUNK_BYTES: Final = 1 << 18
+
+
+class _Arrays(msgspec.Struct):
+    routed_experts: msgspec.Raw = _ABSENT
+    indexer_topk: msgspec.Raw = _ABSENT
+
+
+class _Choice(msgspec.Struct):
+    meta_info: _Arrays | None = None
+    routed_experts: msgspec.Raw = _ABSENT
+    prompt_token_ids: msgspec.Raw = _ABSENT
+
+
+class _Reply(msgspec.Struct):
+    choices: list[_Choice] | None = None
+    sglext: _Arrays | None = None
+
+
+_decode_spans: Final = msgspec.json.Decoder(_Reply).decode
+
+
+class Place(NamedTuple):
+    """Something in a reply that is to be cut out.
+
+    Attributes:
+        path: where its value lies.
+        value: the value's JSON text.
+        emptied: what stays of that.
+        text_path, text: where the base64 lies, and its characters; for ids the path alone.
+        dtype: as the value states it, or None.
+    """
+
+    path: Path
+    value: memoryview
+    emptied: bytes
+    text_path: Path
+    text: memoryview
+    dtype: str | None
+
+    @property
+    def kind(self) -> str:
+        """ROUTING, INDEXER or PROMPT."""
+        return str(self.path[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What was cut out of a reply, told by what its turn holds.
+
+    Attributes:
+        path: where it lies in the reply.
+        kind: ROUTING, INDEXER or PROMPT.
+        num_rows: how many of the turn's rows it is made of, the last ones.
+        dtype: what they are sent in.
+        head: bytes before the rows: a .npy header, or none.
+        tail: the last characters of the base64, whose unused bits may be set.
+        verbatim: the base64 itself, where the turn's rows do not tell it; else None.
+    """
+
+    path: Path
+    kind: str
+    num_rows: int = 0
+    dtype: np.dtype[Any] = _RAW_DTYPE
+    head: bytes = b""
+    tail: bytes = b""
+    verbatim: bytes | None = None
+
+    def value(self, turn: Turn) -> str | list[int]:
+        """The base64 text, or the prompt's ids."""
+        if self.kind == PROMPT:
+            return turn.prompt_and_output(0, turn.num_prompt)
+        if self.verbatim is not None:
+            return self.verbatim.decode()
+        rows = _rows_of(turn, self.kind)
+        assert rows is not None
+        pieces = [*_encoded(self.head, rows[len(rows) - self.num_rows :], self.dtype)]
+        last = pieces.pop()
+        return "".join([*pieces, last[: len(last) - len(self.tail)] + self.tail.decode()])
+
+
+def loaded(text: bytes | bytearray) -> Any:
+    """The value of a JSON text; NaN and -Infinity are no JSON, yet engines send them.
+
+    Raises:
+        ValueError, RecursionError: no JSON, or nested too deeply.
+    """
+    try:
+        return msgspec.json.decode(text)  # in a third of the lenient parser's time
+    except msgspec.DecodeError:
+        return json.loads(text)
+
+
+def cut_out(
+    reply: bytes | bytearray, prompt_ids: npt.NDArray[np.int64]
+) -> tuple[list[Place], bytes]:
+    """What is to be cut out of a reply, and the reply's text without it.
+
+    Args:
+        reply: the reply.
+        prompt_ids: those that were sent; an echo of them is cut out, other ids are not.
+
+    Raises:
+        ValueError, RecursionError: as `loaded`.
+    """
+    try:
+        typed = _decode_spans(reply)
+    except msgspec.ValidationError:
+        return [], bytes(reply)  # the checks will say what is wrong
+    except (msgspec.DecodeError, RecursionError):
+        return _cut_parsed(loaded(reply), prompt_ids)
+    places = list(_places(typed, prompt_ids))
+    origin = _address(memoryview(reply))
+    pieces, position = [], 0
+    for place in sorted(places, key=lambda place: _address(place.value)):
+        start = _address(place.value) - origin
+        pieces += [reply[position:start], place.emptied]
+        position = start + len(place.value)
+    return places, b"".join([*pieces, reply[position:]])
+
+
+def cuts_of(places: list[Place], turn: Turn) -> tuple[Cut, ...]:
+    """What is kept of each place beside the turn that was read from the reply."""
+    read: dict[str, Place] = {}
+    cuts = []
+    for place in places:
+        first = read.setdefault(place.kind, place)
+        same = place is first or _equal(place.value, first.value)
+        cuts.append(_cut_of(place, _rows_of(turn, place.kind) if same else None))
+    return tuple(cuts)
+
+
+def put(body: Any, path: Path, value: Any) -> None:
+    """Puts a value into a reply."""
+    _at(body, path[:-1])[path[-1]] = value
+
+
+def _at(body: Any, path: Path) -> Any:
+    for key in path:
+        body = body[key]
+    return body
+
+
+def _address(view: memoryview) -> int:
+    """Where a view's bytes lie in memory: msgspec's raw values are views of what it decodes."""
+    return int(np.frombuffer(view, np.uint8).ctypes.data)
+
+
+def _places(typed: _Reply, prompt_ids: npt.NDArray[np.int64]) -> Iterator[Place]:
+    choice = typed.choices[0] if typed.choices else None
+    holders = {_META: choice and choice.meta_info, _CHOICE: choice, _SGLEXT: typed.sglext}
+    for path in _PATHS:
+        raw = getattr(holders[path[:-1]], str(path[-1]), _ABSENT)
+        place = _place(path, memoryview(raw), prompt_ids)
+        if place is not None:
+            yield place
+
+
+def _cut_parsed(body: Any, prompt_ids: npt.NDArray[np.int64]) -> tuple[list[Place], bytes]:
+    """The same for a reply that only the lenient parser reads."""
+    places = []
+    for path in _PATHS:
+        try:
+            value = encode_json(_at(body, path))
+        except (LookupError, TypeError, ValueError):
+            continue
+        place = _place(path, memoryview(value), prompt_ids)
+        if place is not None:
+            put(body, path, json.loads(place.emptied))
+            places.append(place)
+    return places, json.dumps(body).encode()
+
+
+def _place(path: Path, value: memoryview, prompt_ids: npt.NDArray[np.int64]) -> Place | None:
+    """What is to be cut out at a path; None for a value that stays."""
+    opening = bytes(value[:1])
+    if path[-1] == PROMPT:
+        # As texts: 1.0 and true are not the 1 that was sent.
+        if opening != b"[":
+            return None
+        if encode_json(loaded(bytes(value))) != encode_json(prompt_ids.tolist()):
+            return None
+        return Place(path, value, b"[]", path, value[:0], None)
+    if opening == b'"':
+        return Place(path, value, b'""', path, value[1:-1], None)
+    if opening != b"{":
+        return None
+    found = json.loads(bytes(value))
+    text = found.get("data")
+    if not isinstance(text, str) or not text.isascii():
+        return None
+    emptied = json.dumps(found | {"data": ""}).encode()
+    characters = memoryview(text.encode())
+    return Place(path, value, emptied, (*path, "data"), characters, found.get("dtype"))
+
+
+def _cut_of(place: Place, rows: RowBlocks | None) -> Cut:
+    """What is kept of a place; rows are those that its text was read to, or None."""
+    if place.kind == PROMPT:
+        return Cut(place.path, place.kind)
+    text = place.text
+    if rows is None:
+        return Cut(place.text_path, place.kind, verbatim=bytes(text))
+    head, dtype = _npy_head(text)
+    if place.dtype is not None:
+        dtype = np.dtype(place.dtype)
+    num_bytes = len(text) // 4 * 3 - bytes(text[-2:]).count(b"=") - len(head)
+    row_bytes = int(np.prod(rows.shape[1:])) * dtype.itemsize
+    num_rows = num_bytes // row_bytes if num_bytes else 0
+    return Cut(place.text_path, place.kind, num_rows, dtype, head, bytes(text[-4:]))
+
+
+def _npy_head(text: memoryview) -> tuple[bytes, np.dtype[Any]]:
+    """The header of a .npy file and its dtype; no header and int32 for raw rows.
+
+    The reader of the turn has checked it.
+    """
+    magic = np.lib.format.MAGIC_PREFIX
+    prefix = binascii.a2b_base64(text[:16])
+    if not prefix.startswith(magic):
+        return b"", _RAW_DTYPE
+    num_bytes = _NPY_PREFIX_BYTES + int.from_bytes(prefix[8:_NPY_PREFIX_BYTES], "little")
+    head = binascii.a2b_base64(text[: -(-num_bytes // 3) * 4])[:num_bytes]
+    header = io.BytesIO(head[len(magic) + 2 :])
+    return head, np.lib.format.read_array_header_1_0(header)[2]
+
+
+def _equal(one: memoryview, other: memoryview) -> bool:
+    """Equal bytes; numpy compares them ten times faster than memoryview does."""
+    return np.array_equal(np.frombuffer(one, np.uint8), np.frombuffer(other, np.uint8))
+
+
+def _encoded(head: bytes, rows: RowBlocks, dtype: np.dtype[Any]) -> Iterator[str]:
+    """The base64 of a header and rows, in pieces that stay in the cache; the last is whole."""
+    row_bytes = int(np.prod(rows.shape[1:])) * dtype.itemsize
+    step = max(_CHUNK_BYTES // max(row_bytes, 1), 1)
+    waiting = head
+    for start in range(0, len(rows), step):
+        waiting += rows[start : start + step].to_array(dtype).tobytes()
+        # At least one byte stays, for a last piece that has the end of the text.
+        ready = (len(waiting) - 1) // 3 * 3
+        yield binascii.b2a_base64(waiting[:ready], newline=False).decode()
+        waiting = waiting[ready:]
+    yield binascii.b2a_base64(waiting, newline=False).decode()
+
+
+def _rows_of(turn: Turn, kind: str) -> RowBlocks | None:
+    return turn.routing if kind == ROUTING else turn.indexer

@@ -1,0 +1,236 @@
+"""Chat requests: read, normalised, sent upstream with token ids, and held as deltas.
+
+A client re-sends its whole conversation with every turn.  Held whole, the requests of a
+session would grow with the square of its turns; so a held request shares every message and
+option with the request of the turn it builds on where their JSON is equal.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from .._json import encode_json
+from ..errors import SessionError
+from .tokenizer import TokenizerAdapter
+
+if TYPE_CHECKING:
+    from .linear import TurnPlan
+
+_IDS_KEY: Final = "input_ids"
+_MESSAGES_KEY: Final = "messages"
+_KWARGS_KEY: Final = "chat_template_kwargs"
+START_KEY: Final = "routed_experts_start_len"
+# What the engine must be told whatever the client asked for.
+_FORCED: Final = {"logprobs": True, "return_meta_info": True, "no_stop_trim": False}
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """A chat request as a session takes it.
+
+    Attributes:
+        body: what goes upstream, but for the token ids.
+        wants_stream: whether the client asked for a stream.
+    """
+
+    body: dict[str, Any]
+    wants_stream: bool
+
+
+def parse_body(text: bytes) -> dict[str, Any]:
+    """The object that a request body holds; an empty body is an empty object.
+
+    Raises:
+        SessionError: 400 "invalid_json" for what is no JSON or no UTF-8, "bad_request" for
+            JSON that is no object.
+    """
+    try:
+        body = msgspec.json.decode(text) if text else {}
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        message = f"invalid JSON body: {error}"
+        raise SessionError(message, code="invalid_json", http_status=400) from None
+    if not isinstance(body, dict):
+        raise bad_request("the body is no JSON object")
+    return body
+
+
+def normalise(
+    body: Mapping[str, Any], *, tokenizer: TokenizerAdapter, routing: bool, indexer: bool
+) -> ChatRequest:
+    """The request as it is sent upstream and recorded, but for its token ids.
+
+    Args:
+        body: what the client sent; not changed.
+        tokenizer: knows the options of the chat template.
+        routing, indexer: whether the engine is to return these arrays.
+
+    Raises:
+        SessionError: 400 "template_kwargs".
+    """
+    normal = dict(body)
+    wants_stream = bool(normal.pop("stream", None))
+    normal.pop("stream_options", None)
+    normal.pop(START_KEY, None)
+    normal |= _FORCED
+    if routing:
+        normal["return_routed_experts"] = True
+    if indexer:
+        normal["return_indexer_topk"] = True
+    kwargs = template_kwargs(normal, tokenizer)
+    normal.pop(_KWARGS_KEY, None)
+    if kwargs:
+        normal[_KWARGS_KEY] = kwargs
+    return ChatRequest(normal, wants_stream)
+
+
+def template_kwargs(body: Mapping[str, Any], tokenizer: TokenizerAdapter) -> dict[str, Any]:
+    """The effective options of the chat template for a request; null and {} are absent.
+
+    Raises:
+        SessionError: 400 "template_kwargs": no object, or one that the tokenizer refuses.
+    """
+    given = body.get(_KWARGS_KEY)
+    if given is not None and not isinstance(given, dict):
+        raise SessionError(f"{_KWARGS_KEY} is no object", code="template_kwargs", http_status=400)
+    return tokenizer.template_kwargs(given or None)
+
+
+def upstream_body(plan: TurnPlan, body: Mapping[str, Any], *, incremental: bool) -> dict[str, Any]:
+    """A normalised request with its prompt ids and, if asked for, the first routing row.
+
+    Args:
+        plan: what the session made of the request.
+        body: the normalised request; not changed.
+        incremental: the engine returns only routing rows from a start on.
+
+    Raises:
+        SessionError: 500 "prefix_mismatch": the prompt drops tokens whose rows are held.
+    """
+    sent = dict(body)
+    sent[_IDS_KEY] = plan.prompt_ids.tolist()
+    if incremental and sent.get("return_routed_experts"):
+        if plan.num_kept < plan.start_row:
+            raise prefix_mismatch(plan.num_kept, plan.start_row)
+        sent[START_KEY] = plan.start_row
+    return sent
+
+
+def messages_of(body: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The messages of a request.
+
+    Raises:
+        SessionError: 400 "bad_request": none, or one that is no object.
+    """
+    messages = body.get(_MESSAGES_KEY)
+    if not isinstance(messages, list) or not messages:
+        raise bad_request("messages is no list of messages, or an empty one")
+    for index, message in enumerate(messages):
+        if not isinstance(message, dict):
+            raise bad_request(f"message {index} is no object")
+    return messages
+
+
+def tools_of(body: Mapping[str, Any]) -> list[Any] | None:
+    """The tools of a request, or None.
+
+    Raises:
+        SessionError: 400 "bad_request": neither a list nor null.
+    """
+    tools = body.get("tools")
+    if tools is not None and not isinstance(tools, list):
+        raise bad_request("tools is no list")
+    return tools
+
+
+def bad_request(message: str) -> SessionError:
+    """A request whose JSON has a wrong form."""
+    return SessionError(message, code="bad_request", http_status=400)
+
+
+def prefix_mismatch(num_kept: int, least: int) -> SessionError:
+    """A prompt that parts from the tokens that it must start with."""
+    return SessionError(
+        f"the prompt keeps {num_kept} tokens of the turn before it, it must keep {least}",
+        code="prefix_mismatch",
+        http_status=500,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldRequest:
+    """A request as JSON texts that it shares with the request of the turn it builds on.
+
+    Attributes:
+        base: that request, or None.
+        values: key to JSON text in the order of the body; messages and token ids are empty.
+        num_shared: leading messages that are those of base.
+        tail: the texts of the others.
+    """
+
+    base: HeldRequest | None
+    values: dict[str, bytes]
+    num_shared: int
+    tail: tuple[bytes, ...]
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any], base: HeldRequest | None) -> HeldRequest:
+        """Holds a request; cost: its JSON once, memory for what differs from base."""
+        before = {} if base is None else base.values
+        values = {key: _shared(value, before.get(key)) for key, value in _texts(body).items()}
+        held = [] if base is None else base.messages()
+        texts = [encode_json(message) for message in body[_MESSAGES_KEY]]
+        num_shared = next(
+            (i for i, (one, other) in enumerate(zip(texts, held, strict=False)) if one != other),
+            min(len(texts), len(held)),
+        )
+        tail = [
+            _shared(one, other)
+            for one, other in itertools.zip_longest(texts[num_shared:], held[num_shared:])
+            if one is not None
+        ]
+        return cls(base, values, num_shared, tuple(tail))
+
+    def messages(self) -> list[bytes]:
+        """The messages' texts."""
+        pieces: list[Sequence[bytes]] = []
+        held: HeldRequest | None = self
+        wanted: int | None = None
+        while held is not None and wanted != 0:
+            own = None if wanted is None else max(wanted - held.num_shared, 0)
+            pieces.append(held.tail[:own])
+            wanted = held.num_shared if wanted is None else min(wanted, held.num_shared)
+            held = held.base
+        return [text for piece in reversed(pieces) for text in piece]
+
+    def parsed_messages(self) -> list[Any]:
+        """The messages."""
+        return [msgspec.json.decode(text) for text in self.messages()]
+
+    def options(self) -> dict[str, Any]:
+        """The request but for its messages and token ids; those are None."""
+        return {
+            key: msgspec.json.decode(text) if text else None for key, text in self.values.items()
+        }
+
+    def body(self, prompt_ids: list[int]) -> dict[str, Any]:
+        """The request as it was, with these token ids."""
+        held = {_MESSAGES_KEY: self.parsed_messages(), _IDS_KEY: prompt_ids}
+        return self.options() | held
+
+
+def _texts(body: Mapping[str, Any]) -> dict[str, bytes]:
+    """The values to hold by key, as JSON; those held elsewhere only keep their place."""
+    return {
+        key: b"" if key in (_MESSAGES_KEY, _IDS_KEY) else encode_json(value)
+        for key, value in body.items()
+    }
+
+
+def _shared(text: bytes, before: bytes | None) -> bytes:
+    # What msgspec returns is up to half again as large in memory as it is long.
+    return before if before is not None and before == text else bytes(memoryview(text))

@@ -1,0 +1,77 @@
+"""One stub engine for all tests, and servers in front of it, one for each set of settings."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from sample_wire.assembly import RoutingSpec
+
+from ._numbers import NumberTokenizer
+from ._serving import Handle, Site, running
+from ._sglang import NUM_LAYERS, TOP_K
+from ._stub import StubEngine
+
+SPEC = RoutingSpec(num_layers=NUM_LAYERS, top_k=TOP_K)
+INCREMENTAL = RoutingSpec(num_layers=NUM_LAYERS, top_k=TOP_K, incremental=True)
+StartServer = Callable[..., Site]
+
+
+@pytest.fixture(scope="session")
+def _engine() -> Iterator[StubEngine]:
+    stub = StubEngine()
+    yield stub
+    stub.close()
+
+
+@pytest.fixture
+def engine(_engine: StubEngine) -> Iterator[StubEngine]:
+    """The engine, with no answers yet."""
+    yield _engine
+    _engine.reset()
+
+
+@pytest.fixture(scope="session")
+def start(_engine: StubEngine) -> Iterator[StartServer]:
+    """Starts a server with these settings, or gives the one that runs with them already."""
+    with contextlib.ExitStack() as stack:
+        sites: dict[str, Site] = {}
+
+        def start(tokenizer: NumberTokenizer | None = None, **settings: Any) -> Site:
+            key = repr(sorted(settings.items()))
+            if tokenizer is not None:
+                return stack.enter_context(running(tokenizer, _engine.url, **settings))
+            if key not in sites:
+                sites[key] = stack.enter_context(
+                    running(NumberTokenizer(), _engine.url, **settings)
+                )
+            return sites[key]
+
+        yield start
+
+
+@pytest.fixture
+def site(start: StartServer) -> Site:
+    """A server that asks for no routing."""
+    return start()
+
+
+@pytest.fixture
+def session(site: Site) -> Handle:
+    """A new session of that server."""
+    return site.create()
+
+
+@pytest.fixture
+def routed_session(start: StartServer) -> Handle:
+    """A new session of a server that asks for full routing."""
+    return start(routing=SPEC).create()
+
+
+@pytest.fixture
+def incremental_session(start: StartServer) -> Handle:
+    """A new session of a server that asks for new routing rows only."""
+    return start(routing=INCREMENTAL).create()

@@ -1,0 +1,290 @@
+"""`sample-wire serve`: its arguments, and its processes."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import httpx2
+import pytest
+import uvicorn
+
+from sample_wire.adapters import server
+from sample_wire.adapters.server import ServerSettings
+from sample_wire.adapters.server.command import add_arguments, settings_of
+from sample_wire.adapters.server.settings import routing_of_model
+from sample_wire.assembly import RoutingSpec
+from sample_wire.cli import main
+
+from ._serving import Handle, Site
+from ._sglang import speaks
+from ._stub import PATIENCE_S, StubEngine
+
+ENGINE: Final = ("--engine", "http://127.0.0.1:1")
+NEEDED: Final = (*ENGINE, "--tokenizer", "chatml")
+Process = subprocess.Popen[str]
+MODEL: Final = {"num_hidden_layers": 4, "num_experts_per_tok": 8, "num_experts": 64}
+
+
+def parsed(*arguments: str) -> ServerSettings:
+    """The settings of these arguments."""
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    return settings_of(parser.parse_args([*NEEDED, *arguments]))
+
+
+def written(folder: Path, config: Any) -> str:
+    """A folder with this config.json."""
+    (folder / "config.json").write_text(json.dumps(config))
+    return str(folder)
+
+
+def test_the_defaults_are_those_of_the_settings() -> None:
+    assert parsed() == ServerSettings(engine_url=ENGINE[1], tokenizer="chatml")
+
+
+def test_every_setting_can_be_spelled() -> None:
+    spelled = parsed(
+        *("--family", "glm", "--chat-template", "t.jinja", "--template-kwargs", '{"a": 1}'),
+        *("--host", "::1", "--port", "7", "--workers", "2", "--matcher", "loose_tool_call"),
+        *("--field-set", "2", "--timeout", "0", "--idle-timeout", "60"),
+        *("--speculative", "--keep-messages", "--indexer"),
+        *("--routing-layers", "2", "--routing-top-k", "3", "--num-experts", "9"),
+        *("--incremental", "--required"),
+    )
+    assert spelled == ServerSettings(
+        engine_url=ENGINE[1],
+        tokenizer="chatml",
+        family="glm",
+        chat_template="t.jinja",
+        template_kwargs={"a": 1},
+        host="::1",
+        port=7,
+        workers=2,
+        matcher="loose_tool_call",
+        routing=RoutingSpec(num_layers=2, top_k=3, num_experts=9, required=True, incremental=True),
+        indexer=True,
+        speculative=True,
+        keep_messages=True,
+        field_set=2,
+        timeout_s=None,
+        idle_timeout_s=60.0,
+    )
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        MODEL,
+        {"num_hidden_layers": 4, "num_experts_per_tok": 8, "n_routed_experts": 64},
+        {"num_hidden_layers": 4, "num_experts_per_tok": 8, "num_local_experts": 64},
+        {"vision_config": {"num_hidden_layers": 9}, "text_config": MODEL},
+    ],
+    ids=["qwen", "deepseek", "mixtral", "with vision"],
+)
+def test_a_models_config_tells_the_shape_of_its_routing(
+    tmp_path: Path, config: dict[str, Any]
+) -> None:
+    expected = RoutingSpec(num_layers=4, top_k=8, num_experts=64)
+    folder = written(tmp_path, config)
+    assert routing_of_model(folder) == expected
+    assert parsed("--model-config", f"{folder}/config.json").routing == expected
+
+
+def test_a_model_without_experts_has_no_routing(tmp_path: Path) -> None:
+    folder = written(tmp_path, {"num_hidden_layers": 4})
+    assert parsed("--model-config", folder).routing is None
+
+
+@pytest.mark.parametrize(
+    "config", [[1], {"num_experts_per_tok": 8}, {"num_experts_per_tok": 0, "num_hidden_layers": 1}]
+)
+def test_a_config_that_tells_no_shape_is_refused(tmp_path: Path, config: Any) -> None:
+    with pytest.raises(ValueError, match=r"object|num_hidden_layers|top_k"):
+        routing_of_model(written(tmp_path, config))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_served_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that should be refused and is not must not serve for ever."""
+    monkeypatch.setattr(uvicorn.Server, "run", None)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What the command says of arguments that it refuses, with status 2."""
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", *arguments])
+    assert ended.value.code == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "--engine, --tokenizer"),
+        ((*NEEDED, "--routing-layers", "2"), "go together"),
+        ((*NEEDED, "--incremental"), "--routing-layers"),
+        ((*NEEDED, "--workers", "0"), "--workers"),
+        ((*NEEDED, "--port", "-1"), "--port"),
+        ((*NEEDED, "--port", "65535", "--workers", "2"), "ports end at 65535"),
+        ((*NEEDED, "--template-kwargs", "[]"), "no JSON object"),
+        ((*NEEDED, "--template-kwargs", "{"), "no JSON object"),
+        ((*NEEDED, "--matcher", "no_such_matcher"), "no_such_matcher"),
+        ((*NEEDED, "--field-set", "9"), "--field-set"),
+        (("--engine", "localhost:1", "--tokenizer", "chatml"), "http://"),
+        (("--engine", "http://[", "--tokenizer", "chatml"), "engine's URL"),
+        (("--engine", "http://h:x", "--tokenizer", "chatml"), "engine's URL is malformed"),
+        (("--engine", "http://h:65536", "--tokenizer", "chatml"), "maybe a port"),
+        (("--engine", "http://h/?a=b", "--tokenizer", "chatml"), "maybe a path"),
+        (("--engine", "http://", "--tokenizer", "chatml"), "names a host"),
+    ],
+)
+def test_arguments_that_do_not_hold_are_refused_before_anything_is_served(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
+) -> None:
+    assert said in refused(capsys, *arguments)
+
+
+def test_a_models_config_and_a_shape_exclude_each_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = written(tmp_path, MODEL)
+    arguments = (*NEEDED, "--model-config", folder, "--num-experts", "64")
+    assert "--model-config" in refused(capsys, *arguments)
+
+
+def test_modes_of_routing_need_a_model_with_experts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = written(tmp_path, {"num_hidden_layers": 4})
+    assert "experts" in refused(capsys, *NEEDED, "--model-config", folder, "--required")
+
+
+def test_a_config_that_is_not_there_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", *NEEDED, "--model-config", str(tmp_path)]) == 2
+    assert "config.json: No such file" in capsys.readouterr().err
+
+
+def test_a_port_in_use_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["serve", *NEEDED, "--port", str(port)]) == 2
+    assert f"127.0.0.1:{port}: Address already in use" in capsys.readouterr().err
+
+
+def taken_behind_a_free_one(stack: contextlib.ExitStack) -> int:
+    """A port that is in use until the stack ends, while the one before it is free."""
+    while True:
+        taken = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        port: int = taken.getsockname()[1]
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port - 1)):
+            return port
+
+
+def test_a_second_port_in_use_is_named_and_the_first_is_free_again(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with contextlib.ExitStack() as stack:
+        port = taken_behind_a_free_one(stack)
+        assert main(["serve", *NEEDED, "--port", str(port - 1), "--workers", "2"]) == 2
+        socket.create_server(("127.0.0.1", port - 1)).close()
+    assert f"127.0.0.1:{port}: Address already in use" in capsys.readouterr().err
+
+
+def test_the_package_has_no_other_names() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'other'"):
+        server.other  # noqa: B018  # looking it up is the test
+
+
+def test_without_the_extra_the_command_says_what_it_needs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "sample_wire.adapters.server.processes", None)
+    assert "sample-wire[server]" in refused(capsys, *NEEDED)
+
+
+def test_the_command_line_imports_nothing_of_the_server() -> None:
+    script = (
+        "import sys, sample_wire.cli as cli\n"
+        "try: cli.main(['serve', '--help'])\n"
+        "except SystemExit: pass\n"
+        "print({'starlette', 'uvicorn', 'httpx2', 'asyncio'} & {*sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "set()", done.stderr
+
+
+@contextlib.contextmanager
+def served(
+    engine: StubEngine, *arguments: str
+) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+    """The command in a process of its own, and the URLs that it serves."""
+    command = (
+        *(sys.executable, "-m", "sample_wire", "serve", "--port", "0"),
+        *("--engine", engine.url, "--tokenizer", "chatml", *arguments),
+    )
+    num_lines = int(arguments[1]) if arguments else 1
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            lines = [process.stdout.readline() for _ in range(num_lines)]
+            prefix = "sample-wire: serving on "
+            yield process, [line.removeprefix(prefix).strip() for line in lines]
+        finally:
+            process.terminate()
+            process.wait(PATIENCE_S)
+
+
+def played(url: str, engine: StubEngine) -> Handle:
+    """A session of one turn at a server of another process."""
+    site = Site(int(url.rpartition(":")[2]))
+    with site.http:
+        session = site.create()
+        engine.will(speaks([104, 105], message={"role": "assistant", "content": "hi"}))
+        assert session.chat([{"role": "user", "content": "hello"}]).status_code == 200
+        (sample,) = session.collect().samples
+        assert sample.tokens.tolist()[-2:] == [104, 105]
+        assert session.delete().status_code == 204
+    return session
+
+
+def test_one_server_serves_and_ends_when_it_is_terminated(engine: StubEngine) -> None:
+    with served(engine) as (process, (url,)):
+        played(url, engine)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == -signal.SIGTERM
+
+
+def test_several_workers_are_servers_of_their_own_on_consecutive_ports(
+    engine: StubEngine,
+) -> None:
+    with served(engine, "--workers", "2") as (process, urls):
+        ports = [int(url.rpartition(":")[2]) for url in urls]
+        assert ports[1] == ports[0] + 1
+        sessions = [played(url, engine) for url in urls]
+        ids = {
+            httpx2.get(f"{url}/health", trust_env=False).json()["session_server_instance_id"]
+            for url in urls
+        }
+        assert len(ids) == 2
+        other = httpx2.get(f"{urls[1]}{sessions[0].path}", trust_env=False)
+        assert other.status_code == 404
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 143
+
+
+def test_an_interrupt_ends_the_command_with_its_status(engine: StubEngine) -> None:
+    with served(engine, "--workers", "2") as (process, urls):
+        played(urls[1], engine)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_S) == 130
