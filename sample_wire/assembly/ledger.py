@@ -69,21 +69,18 @@ class RowLedger:
             a step for each of its blocks.
         """
         segments = list(held[:start].segments)
-        position = start
+        old = _Cursor(held[start:].segments)
         for chunk in chunks:
             narrow = chunk.astype(self._fitting(chunk), copy=False)
-            overlap = min(max(len(held) - position, 0), len(narrow))
-            if overlap:
-                self._share(segments, held[position : position + overlap], narrow[:overlap])
-            if overlap < len(narrow):
-                self._store(segments, narrow[overlap:])
-            position += len(chunk)
+            shared = old.take(len(narrow))
+            self._share(segments, shared, narrow)
+            self._store(segments, narrow[sum(stop - start for _, start, stop in shared) :])
         return RowBlocks(tuple(segments), self.row_shape)
 
-    def _share(self, segments: list[Segment], held: RowBlocks, rows: Array) -> None:
+    def _share(self, segments: list[Segment], held: list[Segment], rows: Array) -> None:
         """Takes equal rows from held, block by block, and stores those that differ."""
         position = 0
-        for segment in held.segments:
+        for segment in held:
             buffer, start, stop = segment
             fresh = rows[position : position + stop - start]
             position += stop - start
@@ -134,7 +131,28 @@ class RowLedger:
             info = np.iinfo(dtype)
             if info.min <= low and high <= info.max:
                 return dtype
-        return self._dtypes[-1]
+        raise ValueError(f"rows hold {low}..{high}, which {self._dtypes[-1]} cannot carry")
+
+
+class _Cursor:
+    """Goes through segments once, a number of rows at a time."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self, segments: tuple[Segment, ...]) -> None:
+        self._left = list(reversed(segments))
+
+    def take(self, num_rows: int) -> list[Segment]:
+        """The next num_rows rows, or as many as are left, as segments."""
+        taken = []
+        while num_rows and self._left:
+            buffer, start, stop = self._left.pop()
+            if stop - start > num_rows:
+                self._left.append(Segment(buffer, start + num_rows, stop))
+                stop = start + num_rows
+            taken.append(Segment(buffer, start, stop))
+            num_rows -= stop - start
+        return taken
 
 
 def _value_range(rows: Array) -> tuple[int, int]:

@@ -72,7 +72,7 @@ def parts_of(run: Sequence[Turn], accumulated: Any, max_trim_tokens: int) -> lis
 
     Args:
         run: turns of one chain.
-        accumulated: int64 ids of the whole session, or None for the last turn's own.
+        accumulated: int64 ids that the run ended with.
 
     Raises:
         AssemblyError: a turn drops more than max_trim_tokens, the last turn any, or the ids
@@ -80,11 +80,7 @@ def parts_of(run: Sequence[Turn], accumulated: Any, max_trim_tokens: int) -> lis
     """
     parts = []
     for turn, following in zip(run, [*run[1:], None], strict=True):
-        if accumulated is None:
-            kept = turn.num_output if following is None else following.num_shared - turn.num_prompt
-            kept = min(kept, turn.num_output)
-        else:
-            kept = turn.tokens[turn.num_prompt :].common_prefix(accumulated[turn.num_prompt :])
+        kept = turn.tokens[turn.num_prompt :].common_prefix(accumulated[turn.num_prompt :])
         trim, allowed = turn.num_output - kept, 0 if following is None else max_trim_tokens
         if trim > allowed:
             raise AssemblyError(
@@ -95,7 +91,7 @@ def parts_of(run: Sequence[Turn], accumulated: Any, max_trim_tokens: int) -> lis
                 got=str(trim),
             )
         parts.append(Part(turn, kept, turn.status))
-    if accumulated is not None and parts[-1].num_tokens != len(accumulated):
+    if parts[-1].num_tokens != len(accumulated):
         raise AssemblyError(
             f"cursor {parts[-1].num_tokens} != len(accumulated_token_ids) {len(accumulated)}",
             turn=run[-1].number,

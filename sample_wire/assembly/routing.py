@@ -67,11 +67,9 @@ class RoutingSpec:
 
 
 class RowSource(NamedTuple):
-    """Rows that are still text: their shape, start offset if the text tells it, and chunks."""
+    """Rows that are still text: the shape of one, and the rows in chunks."""
 
-    num_rows: int
     row_shape: tuple[int, int]
-    start: int | None
     chunks: Iterator[Array]
 
 
@@ -126,9 +124,8 @@ def read_rows(
         RoutingError: an unknown form, no base64, or another number of rows or shape.
     """
     text, form = _text_of(value)
-    start = None
     if form is not None:
-        dtype, shape, skip, start = _dtype_of(form.dtype), tuple(form.shape), 0, form.start
+        dtype, shape, skip = _dtype_of(form.dtype), tuple(form.shape), 0
     elif bytes(text[:8]) == _NPY_MAGIC_BASE64:
         dtype, shape, skip = _read_npy_header(text, decode_base64)
     else:
@@ -144,7 +141,7 @@ def read_rows(
         )
     row_shape = (shape[1], shape[2])
     chunks = _chunks(text, skip, dtype, row_shape, decode_base64) if nbytes else iter(())
-    return RowSource(shape[0], row_shape, start, chunks)
+    return RowSource(row_shape, chunks)
 
 
 def check_ids(chunks: Iterator[Array], num_experts: int) -> Iterator[Array]:
@@ -171,7 +168,7 @@ def _text_of(value: object) -> tuple[memoryview, _RoutingObject | None]:
             return value[1:-1], None  # base64 needs no escapes: one would be refused as no base64
         try:
             value = msgspec.json.decode(value)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, ValueError):
             raise RoutingError("is not JSON") from None
     if isinstance(value, list):
         raise RoutingError("comes as nested lists, as vLLM 0.21 sent it; base64 is needed")

@@ -185,7 +185,7 @@ def _own_rows(
     field: Field, merge: Callable[[Any, Any], Any], present: list[Any], parts: Sequence[Part]
 ) -> Any:
     """Rows by the field's own function, which must give one for each response token."""
-    merged = functools.reduce(merge, present)
+    merged = functools.reduce(merge, present) if present else []
     needed = parts[-1].num_tokens - parts[0].turn.num_prompt
     if len(merged) != needed:
         raise AssemblyError(
@@ -193,7 +193,7 @@ def _own_rows(
             turn=parts[-1].turn.number,
             field=field.name,
         )
-    return merged
+    return merged if present else None
 
 
 def _row_shape(
@@ -262,6 +262,8 @@ def _added_arrays(first: Any, second: Any) -> Any:
     """The sum in the same dtype, exact or refused; a TypeError where the shapes differ."""
     if first.shape != second.shape:
         raise TypeError("shapes differ")
+    if first.dtype.kind == "f":
+        return first + second
     total = (first.astype(object) + second.astype(object)).tolist()
     return wire_array(total, first.dtype, strict=False)
 

@@ -63,7 +63,8 @@ class Turn:
         indexer: rows [P+O-1, Li, Ki], or None.
         text: the output's text, special tokens included.
         gap_text: the text of the prompt tokens after the shared ones.
-        reply: everything else that the reply said; its routing values are dropped.
+        weight_version, prefix_cache, spec, e2e_latency, message: as the reply told them.
+        extras: values of the fields that a subclass takes from meta_info.
         timestamp, request_timestamp: seconds, of the commit and of the arrival, or None.
         previous_timestamp: of the commit of the turn before, or None.
         request_messages: the request's messages.

@@ -219,7 +219,7 @@ def _merged(run: list[SlowTurn], samples: list[SlowSample], options: Options) ->
     if count < len(run):
         merged.metadata["dropped_turns"] = {"count": len(run) - count, "reason": reason}
     if incremental:
-        merged.routed = _walked(run, len(merged.tokens) - 1)
+        merged.routed = _walked(run, merged.turn, len(merged.tokens) - 1)
     return merged
 
 
@@ -271,15 +271,13 @@ def _copied(sample: SlowSample) -> SlowSample:
     )
 
 
-def _walked(run: list[SlowTurn], required: int) -> Rows | None:
-    """The rows of an incremental engine: each record's, in order, until they suffice."""
+def _walked(run: list[SlowTurn], last: SlowTurn, required: int) -> Rows | None:
+    """The rows of an incremental engine: each record's, in order, up to the last turn's."""
     if all(turn.routed is None for turn in run):
         return None
     chunks: list[Rows] = []
     covered, before = 0, run[0]
-    for turn in run:
-        if chunks and covered >= required:
-            break
+    for turn in run[: run.index(last) + 1]:
         if turn.routed is None or turn.start is None or turn.start != covered:
             raise RefusedError(turn.number, "its routing does not continue what is held")
         if chunks and turn.start > _shared(before.tokens, turn.prompt):

@@ -40,14 +40,11 @@ def start(_engine: StubEngine) -> Iterator[StartServer]:
     with contextlib.ExitStack() as stack:
         sites: dict[str, Site] = {}
 
-        def start(tokenizer: NumberTokenizer | None = None, **settings: Any) -> Site:
+        def start(**settings: Any) -> Site:
             key = repr(sorted(settings.items()))
-            if tokenizer is not None:
-                return stack.enter_context(running(tokenizer, _engine.url, **settings))
             if key not in sites:
-                sites[key] = stack.enter_context(
-                    running(NumberTokenizer(), _engine.url, **settings)
-                )
+                site = running(NumberTokenizer(), _engine.url, **settings)
+                sites[key] = stack.enter_context(site)
             return sites[key]
 
         yield start

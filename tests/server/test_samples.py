@@ -227,8 +227,11 @@ def test_a_lifecycle_tells_when_each_turn_ran(session: Handle, engine: StubEngin
     ]
 
 
-def test_a_trimmed_turn_merges_without_the_token_that_was_dropped(engine: StubEngine) -> None:
-    with running(NumberTokenizer(max_trim_tokens=1), engine.url) as site:
+@pytest.mark.parametrize("spec", [None, SPEC, INCREMENTAL], ids=["none", "full", "incremental"])
+def test_a_trimmed_turn_merges_without_the_token_that_was_dropped(
+    engine: StubEngine, spec: RoutingSpec | None
+) -> None:
+    with running(NumberTokenizer(max_trim_tokens=1), engine.url, routing=spec) as site:
         session = site.create()
         user = {"role": "user", "content": "1 2"}
         engine.will(speaks([10, 99]), speaks([20, 99]))
@@ -240,6 +243,7 @@ def test_a_trimmed_turn_merges_without_the_token_that_was_dropped(engine: StubEn
     assert sample.tokens.tolist() == [1, 2, 10, 3, 20, 99]
     assert sample.loss_mask is not None
     assert sample.loss_mask.tolist() == [1, 0, 1, 1]
+    assert spec is None or np.array_equal(rows_of(sample), routed(5))
     assert reply.session_metadata["max_trim_tokens"] == 1
 
 

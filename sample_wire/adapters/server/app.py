@@ -7,6 +7,7 @@ import functools
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -14,7 +15,7 @@ from starlette.routing import Route
 from ...session import TokenizerAdapter
 from ..tokenizer import load_tokenizer
 from .chat import CHAT_PATH, chat
-from .errors import EXCEPTION_HANDLERS
+from .errors import http_error
 from .passthrough import forward
 from .routing import Endpoint, by_method
 from .samples import samples
@@ -53,7 +54,9 @@ def create_app(settings: ServerSettings, *, tokenizer: TokenizerAdapter | None =
         yield
         await state.engine.aclose()
 
-    app = Starlette(routes=_routes(state), exception_handlers=EXCEPTION_HANDLERS, lifespan=lifespan)
+    app = Starlette(
+        routes=_routes(state), exception_handlers={HTTPException: http_error}, lifespan=lifespan
+    )
     app.router.redirect_slashes = False
     return app
 

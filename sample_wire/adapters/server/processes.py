@@ -23,6 +23,8 @@ FAILED: Final = 1
 TERMINATED: Final = 143  # 128 + SIGTERM, as shells report it
 # Agents think between turns; a connection closed under a request cannot be retried safely.
 _KEEPALIVE_S: Final = 600
+# What a server that is told to end leaves its requests; the engine may take minutes.
+_GRACE_S: Final = 10
 _BACKLOG: Final = 2048
 _PORT_TRIES: Final = 32
 _LAST_PORT: Final = 65535
@@ -107,6 +109,7 @@ def _serve(app: Starlette, sock: socket.socket) -> None:
         log_level="warning",
         access_log=False,
         timeout_keep_alive=_KEEPALIVE_S,
+        timeout_graceful_shutdown=_GRACE_S,
     )
     uvicorn.Server(config).run(sockets=[sock])
 

@@ -9,14 +9,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from .errors import answer_to
+
 Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Endpoint:
-    """A handler as an ASGI application, for all methods.
+    """A handler as an ASGI application, for all methods, that answers every error.
 
-    A plain function as a route's endpoint would have the framework answer the others, in a
-    form of its own.
+    With a plain function as a route's endpoint the framework would answer other methods, and
+    the server would close the connection of a client that met a fault of ours.
     """
 
     def __init__(self, handler: Handler) -> None:
@@ -24,7 +26,10 @@ class Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive, send)
-        response = await self._handler(request)
+        try:
+            response = await self._handler(request)
+        except Exception as error:  # noqa: BLE001  # every kind has its answer there
+            response = answer_to(request, error)
         await response(scope, receive, send)
 
 
