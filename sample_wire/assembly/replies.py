@@ -325,7 +325,7 @@ def ids_array(ids: object, what: str, turn: int | None) -> npt.NDArray[np.int64]
     try:
         return np.array(ids, np.int64)
     except OverflowError:
-        raise AssemblyError(f"a {what} id is beyond 64 bits", turn=turn) from None
+        raise AssemblyError(f"one of the {what} ids is beyond 64 bits", turn=turn) from None
 
 
 def _log_probs(values: list[Any], count: int, turn: int) -> npt.NDArray[np.float64]:

@@ -301,6 +301,24 @@ def test_the_pieces_of_a_payload_are_counted_with_their_blocks() -> None:
     assert repr(payload) == f"Payload({payload.nbytes} bytes in {num_pieces} pieces)"
 
 
+def test_a_socket_that_takes_little_at_a_time_gets_all_of_it() -> None:
+    class Slow:
+        """A socket that sends at most 1000 bytes a call, of several buffers."""
+
+        def __init__(self) -> None:
+            self.data = bytearray()
+
+        def sendmsg(self, buffers: Any, /) -> int:
+            """Takes what it can."""
+            taken = b"".join(buffers)[:1000]
+            self.data += taken
+            return len(taken)
+
+    payload, slow = encode_samples([several_buffers()]), Slow()
+    assert payload.send_to(slow) == payload.nbytes > 1000
+    assert bytes(slow.data) == bytes(payload)
+
+
 class Held:
     """An object that keeps its buffer in an attribute, as SharedMemory does."""
 

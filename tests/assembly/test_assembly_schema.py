@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
 import numpy as np
@@ -255,6 +256,15 @@ def test_a_deep_value_is_refused_and_nothing_else_leaves() -> None:
     text += '"completion_tokens": 0}}]}'
     record = {"request": {"input_ids": [1]}, "response": text.encode()}
     assert refused([record], schema=RICH_SCHEMA).turn == 1
+
+
+@pytest.mark.parametrize("name", ["tools", "usage", "facts", "entropy"])
+def test_a_value_that_is_no_utf8_is_refused_and_nothing_else_leaves(name: str) -> None:
+    values: dict[str, Any] = {name: ["marked"]}
+    record = sglang([1], [2], **values)
+    text = json.dumps(record["response"]).encode().replace(b"marked", b"\xff")
+    error = refused([record | {"response": text}], schema=RICH_SCHEMA)
+    assert error.turn == 1
 
 
 def test_rows_of_another_width_in_a_later_turn_are_refused() -> None:

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from strategies import same_sample
 
-from sample_wire import AssemblyError, EncodeError, encode_samples
+from sample_wire import AssemblyError, EncodeError, Schema, encode_samples
 from sample_wire.assembly import Turn, TurnReader, assemble_turns
 
 from ._records import (
     Record,
+    assembled,
     npy_base64,
     raw_base64,
     routed,
@@ -27,6 +28,7 @@ from ._records import (
     vllm,
     vllm_chat,
 )
+from ._sample_classes import RICH_SCHEMA, THEIR_SCHEMA
 
 WEIRD: Final[tuple[Any, ...]] = (
     None,
@@ -203,6 +205,36 @@ def test_only_assembly_errors_come_of_mutated_records(name: str, start: int | No
             assert error.turn == 2  # noqa: PT017  # most records are refused, some are not
             num_refused += 1
         check_same(sample_of([first, reader.read(good, first)], routing), expected)
+    assert NUM_INPUTS // 4 < num_refused < NUM_INPUTS
+
+
+EXTRAS: Final[dict[str, Any]] = {
+    "entropy": [0.5],
+    "pairs": [[1, 2]],
+    "top_ids": [[1, 2]],
+    "segments": [1, 2, 3, 4],
+    "tools": ["search"],
+    "motto": "more",
+    "usage": {"calls": 1, "seconds": 0.5},
+    "facts": {"a": 1},
+    "histogram": [1],
+    "calls": {"cached_tokens": 1},
+}
+
+
+@pytest.mark.parametrize("schema", [RICH_SCHEMA, THEIR_SCHEMA], ids=["subclass", "foreign"])
+def test_only_assembly_errors_come_of_mutated_values_of_further_fields(schema: Schema) -> None:
+    rng = random.Random(7)
+    first, good = sglang([1], [2], histogram=[1]), sglang([1, 2, 3], [4], **EXTRAS)
+    num_refused = 0
+    for _ in range(NUM_INPUTS):
+        record = as_sent(mutated(good, rng), rng)
+        try:
+            result = assembled([first, record], schema=schema, on_discontinuity="split")
+        except AssemblyError:
+            num_refused += 1
+        else:
+            assert len(result.samples) in (1, 2)
     assert NUM_INPUTS // 4 < num_refused < NUM_INPUTS
 
 

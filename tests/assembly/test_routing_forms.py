@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sample_wire.adapters.engines import turn_reader
+from sample_wire.adapters.engines import fast_base64, turn_reader
 from sample_wire.assembly import TurnReader
+from sample_wire.assembly.routing import strict_base64
 
 from ._records import (
     FORMS,
@@ -336,6 +337,14 @@ def test_rows_that_base64_does_not_hold_are_never_lost(text: str) -> None:
                 continue
             assert turn.routing is not None
             assert len(turn.routing) == num_rows
+
+
+def test_assemble_takes_any_strict_decoder() -> None:
+    for decode in (fast_base64(), strict_base64):
+        options: dict[str, Any] = {"routing": spec(), "decode_base64": decode}
+        good = one([with_value(raw_base64(routed(4)))], **options)
+        assert np.array_equal(rows_in(good), routed(4))
+        refused([with_value("@@@@" * 32)], **options)
 
 
 def test_without_pybase64_the_standard_library_decodes(monkeypatch: pytest.MonkeyPatch) -> None:

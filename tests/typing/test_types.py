@@ -57,7 +57,7 @@ TOKENS = Computed(codec=Tensor("int64"), rows="tokens", sets="tokens", merge="la
 
 
 def test_encode_gives_a_payload() -> None:
-    payload = encode_samples([Sample(), Sub()])
+    payload = encode_samples([Sub(), Sub()])
     assert_type(payload, Payload)
     assert_type(payload.nbytes, int)
     assert_type(payload.contiguous(), memoryview)

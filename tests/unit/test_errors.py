@@ -242,7 +242,7 @@ def test_a_template_of_another_class_is_a_type_error() -> None:
 def test_a_session_error_keeps_status_and_code_when_pickled() -> None:
     error = SessionError("too deep", code="rollback_too_deep", http_status=400)
     copied = pickle.loads(pickle.dumps(error))
-    assert isinstance(copied, SampleWireError)
+    assert isinstance(copied, SessionError)
     assert (str(copied), copied.code, copied.http_status_hint) == (
         "too deep",
         "rollback_too_deep",

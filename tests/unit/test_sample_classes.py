@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ import pytest
 
 from sample_wire import (
     Computed,
+    EncodeError,
     Sample,
     Schema,
     SchemaError,
@@ -25,6 +26,8 @@ from sample_wire import (
     Tensor,
     decode_samples,
     encode_samples,
+    strip_response,
+    validate,
 )
 
 VALUES = Computed(codec=Tensor("float32"), rows="response", merge="concat", fill=0.0, null="none")
@@ -149,3 +152,64 @@ def test_arrays_in_a_template_are_shared_read_only_wherever_they_are() -> None:
     for array in (found["a"][0], found["a"][1][0]):
         assert np.shares_memory(array, pixels)
         assert not array.flags.writeable
+
+
+@pytest.mark.parametrize(
+    ("declared", "rule"),
+    [
+        (Computed(codec=Tensor("int64"), merge="last", null="bogus"), "null is one of"),  # type: ignore[arg-type]  # what a type checker would refuse
+        (Computed(codec=Tensor("int64"), merge="last", overlay="bogus"), "overlay one of"),  # type: ignore[arg-type]  # the same
+        (Computed(codec=Tensor("int64"), merge="last", response_keys="abc"), "response_keys"),  # type: ignore[arg-type]  # the same
+        (Computed(codec=Tensor(None), merge="last"), "dtype is a name"),  # type: ignore[arg-type]  # the same
+        (Computed(codec=Tensor("int64", rank="1"), merge="last"), "rank an integer"),  # type: ignore[arg-type]  # the same
+        (Computed(codec=Tensor("int64", rank=33), merge="last"), "at most 32 axes"),
+        (Computed(codec=Tensor("int64"), merge="last", since="2"), "field sets count"),  # type: ignore[arg-type]  # the same
+        (Template(rows="tokens"), "rows are the response's"),  # type: ignore[arg-type]  # the same
+    ],
+    ids=lambda item: item if isinstance(item, str) else "",
+)
+def test_a_declaration_of_wrong_types_is_refused_by_name(declared: Any, rule: str) -> None:
+    others = {"tokens": DECLARED["tokens"]}
+
+    @dataclasses.dataclass
+    class Wide:
+        tokens: list[int]
+        field: Any = None
+
+    with pytest.raises(SchemaError, match=rule) as caught:
+        Schema.of(Wide, {**others, "field": declared})
+    assert caught.value.field == "field"
+
+
+@pytest.mark.parametrize("samples", [{"a": Sample()}, iter([Sample()]), Sample()], ids=str)
+def test_samples_that_are_no_list_are_a_type_error(samples: Any) -> None:
+    with pytest.raises(TypeError, match="samples are a list or tuple"):
+        encode_samples(samples)
+
+
+def test_a_cached_property_of_a_foreign_template_is_not_carried_over() -> None:
+    @dataclasses.dataclass
+    class Cached:
+        tokens: list[int]
+
+        @functools.cached_property
+        def num_tokens(self) -> int:
+            return len(self.tokens)
+
+    schema = Schema.of(Cached, DECLARED)
+    template = Cached([])
+    assert template.num_tokens == 0
+    body = encode_samples([Cached([1, 2])], schema=schema)
+    decoded = decode_samples(body, template, schema=schema).samples[0]
+    assert (decoded.num_tokens, template.num_tokens) == (2, 0)
+
+
+def test_tokens_that_are_none_count_as_no_tokens_for_the_row_rules() -> None:
+    validate(Sample(tokens=None))  # type: ignore[arg-type]  # as a trainer may build one
+
+
+def test_nothing_is_stripped_where_the_schema_has_no_response() -> None:
+    sample, schema = Plain([1, 2]), Schema.of(Plain, DECLARED)
+    with pytest.raises(EncodeError, match="no axis of tokens, or none of response tokens"):
+        strip_response(sample, 1, decode_text=str, schema=schema)
+    assert sample.tokens == [1, 2]
