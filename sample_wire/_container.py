@@ -13,6 +13,7 @@ What is left to callers: which tensors there should be, and what their values me
 
 from __future__ import annotations
 
+import functools
 import struct
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -247,6 +248,7 @@ def _tensor(name: str, array: Array) -> TensorToWrite:
         ) from None
 
 
+@functools.lru_cache(maxsize=4096)  # names repeat from payload to payload
 def _quoted(name: str) -> str:
     if name.isascii() and name.replace(".", "").isidentifier() and name != _METADATA_KEY:
         return f'"{name}"'

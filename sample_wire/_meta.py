@@ -67,7 +67,7 @@ class JsonField:
         self.is_free = _mentions_any(field.annotation)
         self.is_text = field.annotation is str
         self.record_keys = _record_keys(field.annotation)
-        self._default = field.default
+        self._default: Any = field.default
         try:
             self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(field.annotation).decode
         except TypeError as error:
@@ -77,7 +77,7 @@ class JsonField:
 
     def new_default(self) -> Any:
         """A new default value; called only for a field with omit_default, which has one."""
-        return typing.cast(Callable[[], Any], self._default)()
+        return self._default()
 
     def plain_free(self, value: Any) -> Any:
         """A free-form value as plain JSON values of the annotated type.

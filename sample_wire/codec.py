@@ -78,17 +78,15 @@ def encode_samples(
 
     Source: SPEC section 7.
     """
-    if not isinstance(samples, Sequence):
+    if not isinstance(samples, (list, tuple)):
         raise TypeError(f"samples are a list or tuple, not a {type(samples).__name__}")
-    own = schema is None
-    schema = schema or (schema_of(type(samples[0])) if samples else Sample.__sample_schema__)
+    only = type(samples[0]) if samples and schema is None else None
+    schema = schema or (schema_of(only) if only else Sample.__sample_schema__)
     plan = plan_of(schema, field_set)
     tensors: list[TensorToWrite] = []
     documents: list[bytes] = []
     for index, sample in enumerate(samples):
-        if not isinstance(sample, plan.sample_type) or (
-            own and schema_of(type(sample)) is not schema
-        ):
+        if not isinstance(sample, plan.sample_type) or only not in (None, type(sample)):
             raise TypeError(
                 f"sample {index} is a {type(sample).__name__}, not a {plan.sample_type.__name__}"
             )

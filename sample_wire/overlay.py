@@ -180,7 +180,9 @@ def _independent(value: Any, copy_arrays: bool) -> Any:
             for key, item in value.items()
         }
     if kind is list:
-        return [_independent(item, copy_arrays) for item in value]
+        return [
+            item if type(item) in _SHARED else _independent(item, copy_arrays) for item in value
+        ]
     if kind is tuple:
         return tuple(_independent(item, copy_arrays) for item in value)
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:

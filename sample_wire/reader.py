@@ -72,7 +72,10 @@ class PayloadReader:
         self.refs = [
             _check_sample(plan, tensors, index, sample) for index, sample in enumerate(samples)
         ]
-        promised = 1 + sum(len(refs) for sample in self.refs for refs in sample if refs)
+        promised = 1
+        for sample in self.refs:
+            for refs in sample:
+                promised += 0 if refs is None else len(refs)
         if promised != len(tensors):
             raise FieldError(
                 "the payload holds tensors that no sample refers to",

@@ -21,9 +21,8 @@ import inspect
 import sys
 import types
 import typing
-import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -149,23 +148,40 @@ class Schema:
         return f"Schema({self.sample_type.__qualname__}, {len(self.fields)} fields)"
 
 
+_KEPT: Final = "__kept_sample_schema__"
+
+
+class _Kept:
+    """A class's schema, and the fields that it was made for.
+
+    A class that is pickled by value, as Ray does with those of a script, must not take compiled
+    plans along: this is pickled empty.
+    """
+
+    __slots__ = ("fields", "schema")
+
+    def __init__(self, fields: object = None, schema: Schema | None = None) -> None:
+        self.fields = fields
+        self.schema = schema
+
+    def __reduce__(self) -> tuple[type[_Kept], tuple[()]]:
+        return _Kept, ()
+
+
 class _OwnSchema:
     """The schema of the class that it is read from, made when that is first done.
 
-    It is kept beside the classes and not on them: a class that is pickled by value, as Ray does
-    with those of a script, must not take compiled plans along.  Such a class gets its fields
-    after it was made, so what is kept counts only for the fields that it was made for.
+    A class that was pickled by value gets its fields after it was made, so what is kept counts
+    only for the fields that it was made for.
     """
 
     def __get__(self, instance: object, owner: type) -> Schema:
         fields = owner.__dataclass_fields__  # type: ignore[attr-defined]  # every owner is a dataclass
-        kept = _own_schemas.get(owner)
-        if kept is None or kept[0] is not fields:
-            kept = _own_schemas[owner] = (fields, Schema._made(owner, None))
-        return kept[1]
-
-
-_own_schemas: weakref.WeakKeyDictionary[type, tuple[object, Schema]] = weakref.WeakKeyDictionary()
+        kept = owner.__dict__.get(_KEPT)
+        if kept is None or kept.fields is not fields:
+            kept = _Kept(fields, Schema._made(owner, None))
+            setattr(owner, _KEPT, kept)
+        return typing.cast(Schema, kept.schema)
 
 
 @typing.dataclass_transform(kw_only_default=True, field_specifiers=(dataclasses.field,))
