@@ -11,102 +11,24 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import AssemblyError
-from ..sample import Counter, PrefixCacheInfo, SpecInfo
+from ..sample import PrefixCacheInfo, SpecInfo
+from ._reply_types import (
+    FROM_BYTES,
+    FROM_OBJECTS,
+    SPEC_COUNTS,
+    FinishReason,
+    Usage,
+    decode_reply,
+)
 
-_ABSENT: Final = msgspec.Raw(b"")
 _NULL: Final = b"null"
-
-
-NumLayers = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
-
-
-class _FinishReason(msgspec.Struct):
-    type: str | None = None
-
-
-class _Usage(msgspec.Struct):
-    class Details(msgspec.Struct):
-        cached_tokens: Counter | None = None
-
-    prompt_tokens: Counter | None = None
-    completion_tokens: Counter | None = None
-    prompt_tokens_details: Details | None = None
-
-
-class _LogProb(msgspec.Struct):
-    logprob: float | None = None
-
-
-class _LogProbs(msgspec.Struct):
-    content: list[_LogProb] | None = None
-
-
-class ReplyTypes(NamedTuple):
-    """The typed form of a reply, with routing values as raw JSON or as Python objects."""
-
-    reply: type[Any]
-    absent: object
-
-
-def _reply_types(value: Any, absent: Any) -> ReplyTypes:
-    """Builds the Structs; they differ in how a routing value is kept.
-
-    Kept as raw bytes it is a span of the reply: no string of 130 MB is made.
-    """
-    routing = [("routed_experts", value, absent), ("indexer_topk", value, absent)]
-    optional_int = Counter | None
-    meta = msgspec.defstruct(
-        "MetaInfo",
-        [
-            ("output_token_logprobs", list[Any] | None, None),
-            *((name, optional_int, None) for name in _META_COUNTS),
-            ("indexer_topk_num_layers", NumLayers | None, None),
-            ("weight_version", str | None, None),
-            ("finish_reason", str | _FinishReason | None, None),
-            ("e2e_latency", float | None, None),
-            *routing,
-        ],
-    )
-    choice = msgspec.defstruct(
-        "Choice",
-        [
-            ("message", dict[str, Any] | None, None),
-            ("finish_reason", str | None, None),
-            ("meta_info", meta | None, None),
-            ("logprobs", _LogProbs | None, None),
-            ("token_ids", list[int] | None, None),
-            ("prompt_token_ids", list[int] | None, None),
-            ("routed_experts", value, absent),
-        ],
-    )
-    sglext = msgspec.defstruct("SglExt", routing)
-    reply = msgspec.defstruct(
-        "Reply",
-        [
-            ("choices", list[choice] | None, None),  # type: ignore[valid-type]  # made just now
-            ("meta_info", meta | None, None),
-            ("output_ids", list[int] | None, None),
-            ("prompt_token_ids", list[int] | None, None),
-            ("usage", _Usage | None, None),
-            ("sglext", sglext | None, None),
-        ],
-    )
-    return ReplyTypes(reply, absent)
-
-
-_SPEC_COUNTS: Final = ("spec_accept_token_num", "spec_draft_token_num", "spec_verify_ct")
-_META_COUNTS: Final = ("completion_tokens", "prompt_tokens", "cached_tokens", *_SPEC_COUNTS)
-_FROM_BYTES: Final = _reply_types(msgspec.Raw, _ABSENT)
-_FROM_OBJECTS: Final = _reply_types(Any, None)
-# A /generate call for several samples answers with a list, of which the first is used.
-_decode_reply: Final = msgspec.json.Decoder(_FROM_BYTES.reply | list[_FROM_BYTES.reply]).decode  # type: ignore[name-defined]  # a type made at run time
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +102,7 @@ def read_reply(reply: object, *, turn: int, extras: Sequence[str] = ()) -> TurnR
         spec=_spec(meta),
         e2e_latency=_latency(meta, turn),
         message=choice and choice.message,
-        extras=_extras(reply, extras) if extras else {},
+        extras=_extras(reply, extras, turn) if extras else {},
     )
 
 
@@ -249,15 +171,15 @@ def _typed(reply: object, turn: int) -> tuple[Any, object]:
     try:
         if isinstance(reply, (bytes, bytearray, memoryview)):
             try:
-                found = _first(_decode_reply(reply))
+                found = _first(decode_reply(reply))
                 if found is None:
                     raise AssemblyError("the reply is an empty list", turn=turn)
-                return found, _FROM_BYTES.absent
+                return found, FROM_BYTES.absent
             except msgspec.ValidationError:
                 raise
             except msgspec.DecodeError:
                 reply = json.loads(bytes(reply))  # NaN and -Infinity are no JSON, yet are sent
-        return msgspec.convert(_first(reply), _FROM_OBJECTS.reply), _FROM_OBJECTS.absent
+        return msgspec.convert(_first(reply), FROM_OBJECTS.reply), FROM_OBJECTS.absent
     except msgspec.ValidationError as error:
         raise AssemblyError(f"the reply is malformed: {error}", turn=turn) from None
     except (ValueError, RecursionError):
@@ -368,7 +290,7 @@ def _is_null(value: Any) -> bool:
 
 def _finish_reason(choice: Any, meta: Any) -> str | None:
     reason = meta and meta.finish_reason
-    if isinstance(reason, _FinishReason):
+    if isinstance(reason, FinishReason):
         reason = reason.type
     return cast(str | None, reason or (choice and choice.finish_reason))
 
@@ -383,7 +305,7 @@ def _latency(meta: Any, turn: int) -> float | None:
 def _prefix_cache(typed: Any, meta: Any) -> PrefixCacheInfo:
     if meta is not None:
         return PrefixCacheInfo(meta.cached_tokens or 0, meta.prompt_tokens or 0)
-    usage = typed.usage or _Usage()
+    usage = typed.usage or Usage()
     details = usage.prompt_tokens_details
     return PrefixCacheInfo((details and details.cached_tokens) or 0, usage.prompt_tokens or 0)
 
@@ -391,24 +313,30 @@ def _prefix_cache(typed: Any, meta: Any) -> PrefixCacheInfo:
 def _spec(meta: Any) -> SpecInfo:
     if meta is None:
         return SpecInfo()
-    counts = {name: getattr(meta, name) or 0 for name in _SPEC_COUNTS}
+    counts = {name: getattr(meta, name) or 0 for name in SPEC_COUNTS}
     return SpecInfo(**counts, completion_token_num=meta.completion_tokens)
 
 
-def _extras(reply: object, names: Sequence[str]) -> dict[str, Any]:
-    """Further keys of meta_info; a reply that was read already, so its form is known."""
+def _extras(reply: object, names: Sequence[str], turn: int) -> dict[str, Any]:
+    """Further keys of meta_info.  The reply was read already, but for the values of these."""
     meta = msgspec.defstruct("Extras", [(name, Any, None) for name in names])
     choice = msgspec.defstruct("Choice", [("meta_info", meta | None, None)])
     holder = msgspec.defstruct(
         "Reply",
         [("choices", list[choice] | None, None), ("meta_info", meta | None, None)],  # type: ignore[valid-type]  # made just now
     )
-    if isinstance(reply, (bytes, bytearray, memoryview)):
-        try:
-            found: Any = _first(msgspec.json.decode(reply, type=holder | list[holder]))  # type: ignore[valid-type]  # made just now
-        except msgspec.DecodeError:
-            found = msgspec.convert(_first(json.loads(bytes(reply))), holder)
-    else:
-        found = msgspec.convert(_first(reply), holder)
+    try:
+        found = _extras_holder(reply, holder)
+    except (ValueError, RecursionError, msgspec.MsgspecError):
+        raise AssemblyError("the reply is not JSON", turn=turn) from None
     source = found.meta_info or (found.choices and found.choices[0].meta_info)
     return {name: getattr(source, name) for name in names} if source else {}
+
+
+def _extras_holder(reply: object, holder: Any) -> Any:
+    if not isinstance(reply, (bytes, bytearray, memoryview)):
+        return msgspec.convert(_first(reply), holder)
+    try:
+        return _first(msgspec.json.decode(reply, type=holder | list[holder]))
+    except msgspec.DecodeError:
+        return msgspec.convert(_first(json.loads(bytes(reply))), holder)
