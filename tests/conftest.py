@@ -7,7 +7,9 @@ examples each time (CONTRIBUTING.md, Long runs).
 from __future__ import annotations
 
 import os
+import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Collecting doctests would import it a second time, under another name.
@@ -31,3 +33,12 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interruptible() -> None:
+    """Ctrl-C works in the tests and in what they start, also where a shell had it ignored.
+
+    A process that was started in the background ignores SIGINT, and so would its children.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
