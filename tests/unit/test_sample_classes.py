@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 from typing import Annotated, Any
 
+import cloudpickle  # type: ignore[import-untyped]  # it has no types
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -87,6 +88,14 @@ def test_a_class_of_a_script_works_in_a_worker(tmp_path: Path, head: str, used: 
     run = functools.partial(subprocess.run, check=True, capture_output=True, text=True)
     run([sys.executable, "-c", head + SCRIPT, pickled, used])
     assert run([sys.executable, "-c", WORKER, pickled]).stdout == "[1.]\n"
+
+
+def test_a_class_that_was_used_is_pickled_without_its_compiled_plans() -> None:
+    class Local(Sample):
+        note: Annotated[str, Template()] = ""
+
+    encode_samples([Local()])
+    assert b"_plan" not in cloudpickle.dumps(Local)
 
 
 def test_a_schema_can_be_pickled_for_a_worker() -> None:
