@@ -95,7 +95,8 @@ def test_a_class_that_was_used_is_pickled_without_its_compiled_plans() -> None:
         note: Annotated[str, Template()] = ""
 
     encode_samples([Local()])
-    assert b"_plan" not in cloudpickle.dumps(Local)
+    # Compiled plans hold decoders, which cannot be pickled at all.
+    assert pickle.loads(cloudpickle.dumps(Local)) is Local
 
 
 def test_a_schema_can_be_pickled_for_a_worker() -> None:
