@@ -124,13 +124,7 @@ def _encode_sample(plan: Plan, index: int, sample: object, tensors: list[TensorT
     try:
         check_rows(axes, shapes, plan.axis_names)
     except RowRuleError as error:
-        raise EncodeError(
-            f"sample {index}, {error}",
-            field=error.field,
-            sample_index=index,
-            expected=error.expected,
-            got=error.got,
-        ) from None
+        raise error.of_sample(EncodeError, index) from None
     return text
 
 

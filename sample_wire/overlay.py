@@ -89,11 +89,10 @@ class Overlay:
         if isinstance(template, SampleBase):
             return self._apply_to_own(template, values, copy_arrays)
         sample = copy.copy(template)
-        beside = set(getattr(template, "__dict__", ())) - self._names
-        for name in beside.copy():
-            if _is_cached(type(template), name):
-                beside.remove(name)
-                del sample.__dict__[name]
+        derived = self._derived(template)
+        for name in derived:
+            sample.__dict__.pop(name, None)  # a Struct's copy leaves its `__dict__` behind
+        beside = set(getattr(template, "__dict__", ())) - self._names - derived
         for name in (*self._kept, *beside):
             self._set(sample, name, independent(getattr(template, name), copy_arrays))
         for name, value in values.items():
@@ -104,25 +103,23 @@ class Overlay:
         """The same for our own base class, whose instances are their `__dict__`."""
         sample = object.__new__(type(template))
         state = {**vars(template), **values}
-        kept = self._kept if len(state) == len(self._names) else self._beside(template, values)
+        kept = self._kept
+        if len(state) != len(self._names):  # there is more, or less, than the fields
+            for name in self._derived(template):
+                del state[name]
+            kept = [name for name in state if name not in values]
         for name in kept:
             value = state.get(name)
             if type(value) not in _SHARED:
                 state[name] = independent(value, copy_arrays)
-        for name in state.keys() - self._names if kept is not self._kept else ():
-            if _is_cached(type(template), name):
-                del state[name]
         sample.__dict__ = state
         return sample
 
-    def _beside(self, template: Any, values: Mapping[str, Any]) -> list[str]:
-        """What an instance holds in its `__dict__` and the payload does not replace."""
-        return [name for name in vars(template) if name not in values]
-
-
-def _is_cached(sample_type: type, name: str) -> bool:
-    """Whether an attribute was derived from fields, which are others now."""
-    return isinstance(getattr(sample_type, name, None), functools.cached_property)
+    def _derived(self, template: Any) -> set[str]:
+        """Cached properties of an instance: made from fields, which are others in a sample."""
+        beside = set(getattr(template, "__dict__", ())) - self._names
+        kind = functools.cached_property
+        return {name for name in beside if isinstance(getattr(type(template), name, None), kind)}
 
 
 def updated(field: str, old: object, new: dict[str, Any], copy_arrays: bool) -> dict[str, Any]:

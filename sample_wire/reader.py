@@ -178,13 +178,7 @@ def _check_sample(
     try:
         check_rows(axes, shapes, plan.axis_names)
     except RowRuleError as error:
-        raise FieldError(
-            f"sample {index}, {error}",
-            field=error.field,
-            sample_index=index,
-            expected=error.expected,
-            got=error.got,
-        ) from None
+        raise error.of_sample(FieldError, index) from None
     return refs
 
 

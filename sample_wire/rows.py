@@ -7,16 +7,17 @@ follows one of them, as its declaration says; the fields that set an axis say ho
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from ._declarations import AXIS_OF_ROWS, Axis, Computed, Field, Rows
-from .errors import EncodeError
+from .errors import EncodeError, SampleWireError
 from .overlay import field_setter
 from .schema import Schema, schema_of
 
 Axes = dict[Axis, int]
+ErrorT = TypeVar("ErrorT", bound=SampleWireError)
 _UNIT: Final = {"tokens": "tokens", "response": "response tokens"}
 
 
@@ -28,6 +29,17 @@ class RowRuleError(ValueError):
         self.field = field
         self.expected = str(expected)
         self.got = str(got)
+
+    def of_sample(self, kind: type[ErrorT], index: int | None = None) -> ErrorT:
+        """The error that the caller raises for it, with the sample's index where there is one."""
+        where = "" if index is None else f"sample {index}, "
+        return kind(
+            f"{where}{self}",
+            field=self.field,
+            sample_index=index,
+            expected=self.expected,
+            got=self.got,
+        )
 
 
 def expected_rows(rows: Rows, axes: Axes) -> int:
@@ -62,7 +74,7 @@ def check_rows(
             got=response,
         )
     for name, rows, shape in shapes:
-        needed = max(axes["tokens"] - 1, 0) if rows == "transitions" else axes[rows]
+        needed = expected_rows(rows, axes)
         if shape[0] != needed:
             axis = AXIS_OF_ROWS[rows]
             raise RowRuleError(
@@ -99,9 +111,7 @@ def validate(sample: object, *, schema: Schema | None = None) -> None:
     try:
         check_rows(axes, shapes, schema.axis_names)
     except RowRuleError as error:
-        raise EncodeError(
-            str(error), field=error.field, expected=error.expected, got=error.got
-        ) from None
+        raise error.of_sample(EncodeError) from None
 
 
 def axes_of(sample: object, schema: Schema) -> Axes:

@@ -1,6 +1,6 @@
 """Turns to one sample: cut at the right places, then merged field by field.
 
-Three steps, all on indices; rows and ids are not touched before the end.  `chain` checks that
+Three steps, all on indices; rows and ids are not touched before the end.  `chains` checks that
 each prompt extends the turn before it and counts the trailing tokens that the next prompt
 dropped.  `truncate` cuts at a total length, by turns.  `fold` stops at a turn that did not
 complete, or before one that has no routing although those before it have.  What is left is

@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 
 from .._arrays import Array
+from .ledger import ROW_DTYPES
 
 DecodeBase64 = Callable[[memoryview], bytes | bytearray]
 # Bytes of base64 that are decoded at once: what they become still lies in the cache.
@@ -31,8 +32,7 @@ _NPY_HEADER: Final = re.compile(
     rb"'shape': \(([0-9]+(?:, [0-9]+)*),?\), \} *\n"
 )
 _INT32: Final = np.dtype(np.int32)
-_NARROW: Final = tuple(map(np.dtype, (np.uint8, np.int8, np.uint16, np.int16, np.int32)))
-_DTYPES: Final = {name: dtype for dtype in _NARROW for name in (dtype.name, dtype.str)}
+_DTYPES: Final = {name: dtype for dtype in ROW_DTYPES for name in (dtype.name, dtype.str)}
 
 
 class RoutingError(ValueError):
@@ -229,7 +229,7 @@ def _check_shape(
 def _dtype_of(name: str) -> np.dtype[Any]:
     dtype = _DTYPES.get(name)
     if dtype is None:
-        raise RoutingError(f"has another dtype than {', '.join(map(str, _NARROW))}")
+        raise RoutingError(f"has another dtype than {', '.join(map(str, ROW_DTYPES))}")
     return dtype
 
 

@@ -24,7 +24,7 @@ from ..overlay import independent
 from ..rows import expected_rows
 from ..schema import Schema
 from .merge import Part, observation_gaps
-from .turns import DecodeText
+from .turns import DecodeText, text_of
 
 # What a turn gives to a field.  Per-row values have a row for each kept output token, or are
 # those of the whole turn where the rows follow all tokens.
@@ -142,7 +142,7 @@ class SampleBuilder:
         return "".join(pieces)
 
     def _decode(self, ids: list[int]) -> str:
-        return self._decode_text(ids) if ids and self._decode_text is not None else ""
+        return text_of(ids, self._decode_text)
 
 
 def _turn_value(field: Field, owner: Computed, part: Part) -> Any:

@@ -113,6 +113,11 @@ class Turn:
         return ids
 
 
+def text_of(ids: list[int], decode_text: DecodeText | None) -> str:
+    """The text of ids; "" for none, or where there is no decoder."""
+    return decode_text(ids) if ids and decode_text is not None else ""
+
+
 class TurnReader:
     """Reads the turns of one session into its ledgers.
 
@@ -175,8 +180,10 @@ class TurnReader:
             routing_fault=fault,
             has_routing=reply.routing is not None,
             indexer=self._read_indexer(reply, len(tokens), parent, number),
-            text=self.text(reply.output_ids.tolist()),
-            gap_text=self.text(prompt[num_shared:].tolist()) if parent is not None else "",
+            text=text_of(reply.output_ids.tolist(), self._decode_text),
+            gap_text=text_of(
+                [] if parent is None else prompt[num_shared:].tolist(), self._decode_text
+            ),
             weight_version=reply.weight_version,
             prefix_cache=reply.prefix_cache,
             spec=reply.spec,
@@ -191,10 +198,6 @@ class TurnReader:
             previous_timestamp=None if parent is None else parent.timestamp,
             request_messages=_messages(request, number),
         )
-
-    def text(self, ids: list[int]) -> str:
-        """The text of ids; "" for none, or where there is no decoder."""
-        return self._decode_text(ids) if ids and self._decode_text is not None else ""
 
     def _read_routing(
         self,
