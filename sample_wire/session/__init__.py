@@ -1,20 +1,25 @@
 """Sessions: what an agent said and an engine answered, as pure state.  No I/O, no locks."""
 
-from .linear import LinearTrajectory, Snapshot, TurnPlan
+from .linear import LinearTrajectory
 from .matchers import MessageMatcher, matcher, prefix_length
 from .registry import Session, SessionRegistry
 from .requests import ChatRequest, normalise, parse_body, upstream_body
 from .tokenizer import Message, TokenizerAdapter
+from .trajectory import Collected, Mismatch, SampleOptions, Snapshot, Trajectory, TurnPlan
 
 __all__ = [
     "ChatRequest",
+    "Collected",
     "LinearTrajectory",
     "Message",
     "MessageMatcher",
+    "Mismatch",
+    "SampleOptions",
     "Session",
     "SessionRegistry",
     "Snapshot",
     "TokenizerAdapter",
+    "Trajectory",
     "TurnPlan",
     "matcher",
     "normalise",

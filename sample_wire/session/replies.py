@@ -52,12 +52,13 @@ class ReceivedReply:
 
     Attributes:
         answer: the parts of its JSON that tell a turn; routing values are views of the bytes.
+        id: the engine's name for it, or "" where it has none.
 
     Raises:
         SessionError: 502 "bad_engine_reply".
     """
 
-    __slots__ = ("_places", "_text", "answer")
+    __slots__ = ("_places", "_text", "answer", "id")
 
     def __init__(self, reply: bytes | bytearray, prompt_ids: npt.NDArray[np.int64]) -> None:
         try:
@@ -70,6 +71,8 @@ class ReceivedReply:
             if place.kind != PROMPT:
                 put(body, place.path, place.value)
         self.answer = {key: body[key] for key in ("choices", "sglext") if key in body}
+        given = body.get("id")
+        self.id = given if isinstance(given, str) else ""
 
     def held(self, turn: Turn) -> HeldReply:
         """What is kept of it beside its turn."""

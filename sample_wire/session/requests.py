@@ -19,7 +19,7 @@ from ..errors import SessionError
 from .tokenizer import TokenizerAdapter
 
 if TYPE_CHECKING:
-    from .linear import TurnPlan
+    from .trajectory import TurnPlan
 
 _IDS_KEY: Final = "input_ids"
 _MESSAGES_KEY: Final = "messages"

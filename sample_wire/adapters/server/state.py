@@ -13,7 +13,14 @@ from starlette.requests import Request
 
 from ...assembly.samples import extra_fields
 from ...sample import Sample
-from ...session import LinearTrajectory, Session, SessionRegistry, TokenizerAdapter, matcher
+from ...session import (
+    LinearTrajectory,
+    SampleOptions,
+    Session,
+    SessionRegistry,
+    TokenizerAdapter,
+    matcher,
+)
 from ..engines import turn_reader
 from .reports import MismatchReports
 from .settings import ServerSettings
@@ -29,6 +36,7 @@ class ServerState:
         engine: where chat is sent to.
         reports: mismatch reports.
         schema: what the samples' class declares.
+        sample_options: how samples are made.
 
     Raises:
         ValueError: settings.matcher is no matcher.
@@ -38,6 +46,12 @@ class ServerState:
         self.settings = settings
         self.tokenizer = tokenizer
         self.schema = Sample.__sample_schema__
+        self.sample_options = SampleOptions(
+            routing=settings.routing,
+            speculative=settings.speculative,
+            keep_messages=settings.keep_messages,
+            schema=self.schema,
+        )
         self.engine = Engine(settings)
         self.reports = MismatchReports(tokenizer)
         self.registry = SessionRegistry(self._trajectory)
