@@ -89,13 +89,12 @@ class Collected:
 
 
 class Trajectory(Protocol):
-    """The state of one session.  Only `commit` changes it.
+    """The state of one session.  Only `commit` changes it."""
 
-    Attributes:
-        version: grows with every commit.
-    """
-
-    version: int
+    @property
+    def version(self) -> int:
+        """Grows with every commit."""
+        ...
 
     def plan(self, body: Mapping[str, Any]) -> TurnPlan:
         """What a request would do.
