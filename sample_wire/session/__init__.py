@@ -1,5 +1,6 @@
 """Sessions: what an agent said and an engine answered, as pure state.  No I/O, no locks."""
 
+from .engine_kind import EngineKind, SGLangChat
 from .hooks import SampleHooks
 from .linear import LinearTrajectory
 from .matchers import MessageMatcher, matcher, prefix_length
@@ -8,14 +9,17 @@ from .requests import ChatRequest, normalise, parse_body, upstream_body
 from .tokenizer import Message, TokenizerAdapter
 from .trajectory import Collected, Mismatch, SampleOptions, Snapshot, Trajectory, TurnPlan
 from .tree import TreeTrajectory
+from .vllm import VLLMGenerate
 
 __all__ = [
     "ChatRequest",
     "Collected",
+    "EngineKind",
     "LinearTrajectory",
     "Message",
     "MessageMatcher",
     "Mismatch",
+    "SGLangChat",
     "SampleHooks",
     "SampleOptions",
     "Session",
@@ -25,6 +29,7 @@ __all__ = [
     "Trajectory",
     "TreeTrajectory",
     "TurnPlan",
+    "VLLMGenerate",
     "matcher",
     "normalise",
     "parse_body",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, overload
+from typing import Any, overload
 
 import msgspec
 import numpy as np
@@ -17,6 +17,7 @@ import numpy.typing as npt
 from .._json import encode_json
 from ..assembly import AssemblyResult, Turn, TurnReader, assemble_turns
 from ..errors import AssemblyError, SessionError
+from .engine_kind import SGLANG, EngineKind
 from .replies import HeldReply, ReceivedReply, bad_reply
 from .requests import (
     START_KEY,
@@ -27,8 +28,6 @@ from .requests import (
 )
 from .tokenizer import Message, TokenizerAdapter
 from .trajectory import Mismatch, SampleOptions, Snapshot, TurnPlan
-
-_PATH: Final = "/v1/chat/completions"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,6 +40,7 @@ class Commit:
         num_messages: all up to and with those.
         request, reply: as they are held.
         response_id: the engine's name for the reply, or "".
+        kind: of the engine.
     """
 
     turn: Turn
@@ -49,6 +49,7 @@ class Commit:
     request: HeldRequest
     reply: HeldReply
     response_id: str
+    kind: EngineKind
 
     def record(self) -> dict[str, Any]:
         """The request and the reply as they were sent, and when."""
@@ -58,9 +59,9 @@ class Commit:
             "timestamp": turn.timestamp,
             "request_timestamp": turn.request_timestamp,
             "method": "POST",
-            "path": _PATH,
+            "path": self.kind.path,
             "status_code": 200,
-            "request": self.request.body(prompt),
+            "request": self.kind.wire_body(self.request.body(prompt)),
             "response": self.reply.body(turn),
         }
 
@@ -71,13 +72,17 @@ class TurnMaker:
     Args:
         reader: reads this session's turns; of no other.
         tokenizer: renders prompts.
+        kind: of the engine that answers.
     """
 
-    __slots__ = ("_reader", "_tokenizer")
+    __slots__ = ("_kind", "_reader", "_tokenizer")
 
-    def __init__(self, reader: TurnReader, tokenizer: TokenizerAdapter) -> None:
+    def __init__(
+        self, reader: TurnReader, tokenizer: TokenizerAdapter, kind: EngineKind = SGLANG
+    ) -> None:
         self._reader = reader
         self._tokenizer = tokenizer
+        self._kind = kind
 
     def plan(
         self,
@@ -135,7 +140,7 @@ class TurnMaker:
         Raises:
             SessionError: 502 "bad_engine_reply": the reply is malformed.
         """
-        received = ReceivedReply(reply, plan.prompt_ids)
+        received = ReceivedReply(reply, plan.prompt_ids, self._kind)
         request = HeldRequest.of(body, base.request if base else None)
         record = {
             "request": {"input_ids": plan.prompt_ids, START_KEY: body.get(START_KEY)},
@@ -143,10 +148,16 @@ class TurnMaker:
             "timestamp": timestamp,
             "request_timestamp": request_timestamp,
         }
-        turn = self._read(record, plan.base)
+        turn = self._kind.spoken(self._read(record, plan.base), body, self._tokenizer)
         added = (*map(_copied, plan.new_messages), _spoken(turn.message))
         num_messages = (base.num_messages if base else 0) + len(added)
-        return Commit(turn, added, num_messages, request, received.held(turn), received.id)
+        return Commit(
+            turn, added, num_messages, request, received.held(turn), received.id, self._kind
+        )
+
+    def client_reply(self, done: Commit) -> dict[str, Any]:
+        """The reply of a turn as its client gets it: without routing arrays."""
+        return self._kind.client_reply(done.reply, done.turn, done.request, self._tokenizer)
 
     def snapshot(
         self, version: int, last: Commit | None, messages: tuple[Message, ...]

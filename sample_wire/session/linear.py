@@ -23,6 +23,7 @@ from ..errors import SessionError
 from ..sample import Sample
 from ..schema import Schema
 from ._commits import Commit, TurnMaker, token_ids
+from .engine_kind import SGLANG, EngineKind
 from .matchers import MessageMatcher, prefix_length
 from .requests import messages_of
 from .tokenizer import Message, TokenizerAdapter
@@ -38,6 +39,7 @@ class LinearTrajectory:
         reader: reads this conversation's turns; of no other.
         tokenizer: renders prompts.
         matcher: whether a replayed message is the stored one.
+        kind: of the engine that answers.
 
     Attributes:
         version: grows with every commit.
@@ -47,9 +49,13 @@ class LinearTrajectory:
     __slots__ = ("_commits", "_maker", "_matcher", "messages", "version")
 
     def __init__(
-        self, reader: TurnReader, tokenizer: TokenizerAdapter, matcher: MessageMatcher
+        self,
+        reader: TurnReader,
+        tokenizer: TokenizerAdapter,
+        matcher: MessageMatcher,
+        kind: EngineKind = SGLANG,
     ) -> None:
-        self._maker = TurnMaker(reader, tokenizer)
+        self._maker = TurnMaker(reader, tokenizer, kind)
         self._matcher = matcher
         self._commits: tuple[Commit, ...] = ()
         self.messages: tuple[Message, ...] = ()
@@ -89,7 +95,7 @@ class LinearTrajectory:
 
         Args:
             plan: what `plan` gave for the request.
-            body: what was sent upstream.  Its token ids are those of the plan.
+            body: the request that was put to the engine, with the token ids of the plan.
             reply: the engine's answer, a 200.
             timestamp, request_timestamp: seconds, of the commit and of the arrival.
 
@@ -113,7 +119,7 @@ class LinearTrajectory:
 
     def client_reply(self, turn: Turn) -> dict[str, Any]:
         """The reply of a committed turn as its client gets it: without routing arrays."""
-        return self._commits[turn.number - 1].reply.client_body(turn)
+        return self._maker.client_reply(self._commits[turn.number - 1])
 
     def ends(self) -> tuple[int, ...]:
         """The present version: there is one conversation."""

@@ -119,7 +119,7 @@ class Trajectory(Protocol):
 
         Args:
             plan: what `plan` gave for the request.
-            body: what was sent upstream.  Its token ids are those of the plan.
+            body: the request that was put to the engine, with the token ids of the plan.
             reply: the engine's answer, a 200.
             timestamp, request_timestamp: seconds, of the commit and of the arrival.
 

@@ -23,6 +23,7 @@ from ..assembly import Turn, TurnReader
 from ..errors import AssemblyError, SessionError
 from ._commits import Commit, TurnMaker, checked_ids, token_ids
 from ._nodes import Node, Nodes
+from .engine_kind import SGLANG, EngineKind
 from .hooks import SampleHooks
 from .matchers import MessageMatcher
 from .requests import messages_of
@@ -40,6 +41,7 @@ class TreeTrajectory:
         tokenizer: renders prompts.
         matcher: whether a replayed message is the stored one.
         hooks: what becomes of the samples; None is the hooks of the library.
+        kind: of the engine that answers.
     """
 
     __slots__ = ("_hooks", "_maker", "_matcher", "_nodes", "_planned")
@@ -50,8 +52,9 @@ class TreeTrajectory:
         tokenizer: TokenizerAdapter,
         matcher: MessageMatcher,
         hooks: SampleHooks | None = None,
+        kind: EngineKind = SGLANG,
     ) -> None:
-        self._maker = TurnMaker(reader, tokenizer)
+        self._maker = TurnMaker(reader, tokenizer, kind)
         self._matcher = matcher
         self._hooks = hooks or SampleHooks.load()
         self._nodes = Nodes()
@@ -119,7 +122,7 @@ class TreeTrajectory:
 
     def client_reply(self, turn: Turn) -> dict[str, Any]:
         """The reply of a committed turn as its client gets it: without routing arrays."""
-        return self._nodes.of(turn).commit.reply.client_body(turn)
+        return self._maker.client_reply(self._nodes.of(turn).commit)
 
     def ends(self) -> tuple[int, ...]:
         """The versions that the leaves were committed as, oldest first; 0 for no leaf."""

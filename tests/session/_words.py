@@ -81,6 +81,9 @@ class Words:
         words = {number: word for word, number in self._words.items()}
         return " ".join(words.get(number, str(number)) for number in ids)
 
+    def decode_message(self, ids: Sequence[int]) -> str:
+        return self.decode([number for number in ids if number != END])
+
     def mismatch(
         self,
         messages: Sequence[Message],

@@ -13,13 +13,17 @@ from typing import Any, NoReturn
 from ..._assemble_command import routing_spec, whole_number
 from ...assembly import RoutingSpec
 from ...sample import Sample
+from .engine_kinds import ENGINE_KINDS
 from .settings import DEFAULT_PORT, ServerSettings, routing_of_model
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     add = parser.add_argument
-    add("--engine", required=True, metavar="URL", help="base URL of the SGLang engine")
+    add("--engine", required=True, metavar="URL", help="base URL of the engine")
+    add(
+        "--engine-kind", choices=tuple(ENGINE_KINDS), default="sglang", help="(default %(default)s)"
+    )
     add("--tokenizer", required=True, metavar="PATH", help='a local folder, or "chatml"')
     add("--family", default="default", help="whose boundary rules hold (default %(default)s)")
     add("--chat-template", metavar="FILE", help="replaces the tokenizer's own")
@@ -58,6 +62,7 @@ def settings_of(options: argparse.Namespace) -> ServerSettings:
     """
     return ServerSettings(
         engine_url=options.engine,
+        engine_kind=options.engine_kind,
         tokenizer=options.tokenizer,
         family=options.family,
         chat_template=options.chat_template,

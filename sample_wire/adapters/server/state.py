@@ -22,6 +22,7 @@ from ...session import (
     matcher,
 )
 from ..engines import turn_reader
+from .engine_kinds import engine_kind
 from .reports import MismatchReports
 from .settings import ServerSettings
 from .upstream import Engine
@@ -33,13 +34,14 @@ class ServerState:
     Attributes:
         settings, tokenizer: as given.
         registry: the sessions.
-        engine: where chat is sent to.
+        engine: where turns are sent to.
+        engine_kind: how they are put to it.
         reports: mismatch reports.
         schema: what the samples' class declares.
         sample_options: how samples are made.
 
     Raises:
-        ValueError: settings.matcher is no matcher.
+        ValueError: settings.matcher is no matcher, or the engine's kind does not hold.
     """
 
     def __init__(self, settings: ServerSettings, tokenizer: TokenizerAdapter) -> None:
@@ -53,6 +55,7 @@ class ServerState:
             schema=self.schema,
         )
         self.engine = Engine(settings)
+        self.engine_kind = engine_kind(settings)
         self.reports = MismatchReports(tokenizer)
         self.registry = SessionRegistry(self._trajectory)
         self._matches = matcher(settings.matcher)
@@ -101,4 +104,4 @@ class ServerState:
             decode_text=self.tokenizer.decode,
             extras=extra_fields(self.schema),
         )
-        return LinearTrajectory(reader, self.tokenizer, self._matches)
+        return LinearTrajectory(reader, self.tokenizer, self._matches, self.engine_kind)

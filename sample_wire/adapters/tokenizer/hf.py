@@ -33,6 +33,8 @@ _USER: Final[Plain] = {"role": "user", "content": "stand-in"}
 _OPENINGS: Final[tuple[tuple[Plain, ...], ...]] = ((_SYSTEM,), (_USER,))
 # apply_chat_template hands this one of its own arguments on to the template.
 _TEMPLATE_ARGUMENTS: Final = frozenset({"kwargs", "documents"})
+# Some vocabularies have them as special tokens.
+_TOOL_MARKS: Final = ("<tool_call>", "</tool_call>")
 
 # What templates raise that meet a value they were not written for.
 _TEMPLATE_FAULTS: Final[tuple[type[Exception], ...]] = (
@@ -88,6 +90,7 @@ class HFTokenizer:
         id_of = self._tokenizer.backend_tokenizer.token_to_id
         self._boundary: Boundary = boundary_of(rules, id_of, self._encode)
         self.max_trim_tokens = self._boundary.max_trim_tokens
+        self._unspoken_ids = _special_ids(self._tokenizer) - {id_of(mark) for mark in _TOOL_MARKS}
         self._comparison = IdComparison(
             decode=self.decode,
             special_ids={*self._tokenizer.all_special_ids, *self._tokenizer.added_tokens_decoder},
@@ -148,6 +151,10 @@ class HFTokenizer:
         """The text of ids, special tokens kept; ids outside the vocabulary have none."""
         text: str = self._texts_of_ids([list(ids)], skip_special_tokens=False)[0]
         return text
+
+    def decode_message(self, ids: Sequence[int]) -> str:
+        """The text of a generated turn: as `decode`, with no special tokens but those of tools."""
+        return self.decode([token_id for token_id in ids if token_id not in self._unspoken_ids])
 
     def mismatch(
         self,
@@ -263,6 +270,12 @@ def _loaded(path: Path) -> Any:
     if not tokenizer.is_fast:
         raise ValueError(f"{path} has no fast tokenizer (tokenizer.json)")
     return tokenizer
+
+
+def _special_ids(tokenizer: Any) -> set[int]:
+    """Ids of tokens that are marks and no text."""
+    added = tokenizer.added_tokens_decoder.items()
+    return {*tokenizer.all_special_ids, *(token_id for token_id, token in added if token.special)}
 
 
 def _template_text(template: str | os.PathLike[str] | None) -> str | None:
