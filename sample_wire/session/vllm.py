@@ -15,7 +15,11 @@ from .tokenizer import TokenizerAdapter
 
 
 class VLLMGenerate:
-    """vLLM's `/inference/v1/generate`.  It detokenizes only to find stop texts."""
+    """vLLM's `/inference/v1/generate`, which 0.23 and later have.
+
+    vLLM has no switch for a request: it sends routing where it was started with
+    --enable-return-routed-experts.  Started with --tokens-only it finds no stop texts.
+    """
 
     path: Final = "/inference/v1/generate"
     answer_keys: Final = ("choices", "usage")
