@@ -15,7 +15,7 @@ from .tokenizer import TokenizerAdapter
 
 
 class VLLMGenerate:
-    """vLLM's `/inference/v1/generate`, which 0.23 and later have.
+    """vLLM's `/inference/v1/generate`; its routing is read as 0.23 and later send it.
 
     vLLM has no switch for a request: it sends routing where it was started with
     --enable-return-routed-experts.  Started with --tokens-only it finds no stop texts.
