@@ -1,21 +1,35 @@
 """Sessions: what an agent said and an engine answered, as pure state.  No I/O, no locks."""
 
-from .linear import LinearTrajectory, Snapshot, TurnPlan
+from .engine_kind import EngineKind, SGLangChat
+from .hooks import SampleHooks
+from .linear import LinearTrajectory
 from .matchers import MessageMatcher, matcher, prefix_length
 from .registry import Session, SessionRegistry
 from .requests import ChatRequest, normalise, parse_body, upstream_body
 from .tokenizer import Message, TokenizerAdapter
+from .trajectory import Collected, Mismatch, SampleOptions, Snapshot, Trajectory, TurnPlan
+from .tree import TreeTrajectory
+from .vllm import VLLMGenerate
 
 __all__ = [
     "ChatRequest",
+    "Collected",
+    "EngineKind",
     "LinearTrajectory",
     "Message",
     "MessageMatcher",
+    "Mismatch",
+    "SGLangChat",
+    "SampleHooks",
+    "SampleOptions",
     "Session",
     "SessionRegistry",
     "Snapshot",
     "TokenizerAdapter",
+    "Trajectory",
+    "TreeTrajectory",
     "TurnPlan",
+    "VLLMGenerate",
     "matcher",
     "normalise",
     "parse_body",

@@ -38,6 +38,7 @@ _PATHS: Final[tuple[Path, ...]] = (
     (*_META, INDEXER),
     (*_SGLEXT, INDEXER),
     (*_CHOICE, PROMPT),
+    (PROMPT,),
 )
 _ABSENT: Final = msgspec.Raw(b"")
 _RAW_DTYPE: Final = np.dtype(np.int32)
@@ -59,6 +60,7 @@ class _Choice(msgspec.Struct):
 class _Reply(msgspec.Struct):
     choices: list[_Choice] | None = None
     sglext: _Arrays | None = None
+    prompt_token_ids: msgspec.Raw = _ABSENT
 
 
 _decode_spans: Final = msgspec.json.Decoder(_Reply).decode
@@ -192,7 +194,12 @@ def _address(view: memoryview) -> int:
 
 def _places(typed: _Reply, prompt_ids: npt.NDArray[np.int64]) -> Iterator[Place]:
     choice = typed.choices[0] if typed.choices else None
-    holders = {_META: choice and choice.meta_info, _CHOICE: choice, _SGLEXT: typed.sglext}
+    holders = {
+        _META: choice and choice.meta_info,
+        _CHOICE: choice,
+        _SGLEXT: typed.sglext,
+        (): typed,
+    }
     for path in _PATHS:
         raw = getattr(holders[path[:-1]], str(path[-1]), _ABSENT)
         place = _place(path, memoryview(raw), prompt_ids)

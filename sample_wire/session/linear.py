@@ -13,83 +13,23 @@ matcher accepts never rewrites it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final, overload
+from typing import Any, Final
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from .._json import encode_json
-from ..assembly import AssemblyResult, RoutingSpec, Turn, TurnReader, assemble_turns
-from ..errors import AssemblyError, SessionError
+from ..assembly import AssemblyResult, RoutingSpec, Turn, TurnReader
+from ..errors import SessionError
 from ..sample import Sample
 from ..schema import Schema
+from ._commits import Commit, TurnMaker, token_ids
+from .engine_kind import SGLANG, EngineKind
 from .matchers import MessageMatcher, prefix_length
-from .replies import HeldReply, ReceivedReply, bad_reply
-from .requests import (
-    START_KEY,
-    HeldRequest,
-    messages_of,
-    prefix_mismatch,
-    template_kwargs,
-    tools_of,
-)
+from .requests import messages_of
 from .tokenizer import Message, TokenizerAdapter
+from .trajectory import Collected, Mismatch, SampleOptions, Snapshot, TurnPlan
 
 MAX_ROLLBACK_TURNS: Final = 1
-_PATH: Final = "/v1/chat/completions"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TurnPlan:
-    """What a request would do to a trajectory.
-
-    Attributes:
-        prompt_ids: int64 [P], read-only.
-        base: the turn that is built on, or None.
-        num_base_turns: turns that stay.
-        num_kept: leading ids of base that the prompt starts with.
-        new_messages: the request's messages after those of base.
-        start_row: the first routing row that base does not have.
-        version: the state that the plan was made for.
-    """
-
-    prompt_ids: npt.NDArray[np.int64]
-    base: Turn | None
-    num_base_turns: int
-    num_kept: int
-    new_messages: tuple[Message, ...]
-    start_row: int
-    version: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Snapshot:
-    """A trajectory at one moment: what a mismatch report is made of, also in another thread.
-
-    Attributes:
-        version: of the trajectory.
-        messages: all that are stored.
-        tools, kwargs: of the last turn's request.
-        token_ids: the latest checkpoint.
-    """
-
-    version: int
-    messages: tuple[Message, ...]
-    tools: list[Any] | None
-    kwargs: dict[str, Any]
-    token_ids: list[int]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Commit:
-    """A committed turn, and what its record is made of."""
-
-    turn: Turn
-    num_messages: int
-    request: HeldRequest
-    reply: HeldReply
 
 
 class LinearTrajectory:
@@ -99,21 +39,25 @@ class LinearTrajectory:
         reader: reads this conversation's turns; of no other.
         tokenizer: renders prompts.
         matcher: whether a replayed message is the stored one.
+        kind: of the engine that answers.
 
     Attributes:
         version: grows with every commit.
         messages: all that are stored, the engine's included.
     """
 
-    __slots__ = ("_commits", "_matcher", "_reader", "_tokenizer", "messages", "version")
+    __slots__ = ("_commits", "_maker", "_matcher", "messages", "version")
 
     def __init__(
-        self, reader: TurnReader, tokenizer: TokenizerAdapter, matcher: MessageMatcher
+        self,
+        reader: TurnReader,
+        tokenizer: TokenizerAdapter,
+        matcher: MessageMatcher,
+        kind: EngineKind = SGLANG,
     ) -> None:
-        self._reader = reader
-        self._tokenizer = tokenizer
+        self._maker = TurnMaker(reader, tokenizer, kind)
         self._matcher = matcher
-        self._commits: tuple[_Commit, ...] = ()
+        self._commits: tuple[Commit, ...] = ()
         self.messages: tuple[Message, ...] = ()
         self.version = 0
 
@@ -136,22 +80,8 @@ class LinearTrajectory:
         messages = messages_of(body)
         kept = self._kept(messages)
         base = kept[-1] if kept else None
-        new = tuple(messages[base.num_messages if base else 0 :])
-        if base is not None:
-            self._check_roles(new)
-        held = base.turn.tokens.to_array(np.int64) if base else np.empty(0, np.int64)
-        num_kept, tail = self._rendered(body, base, held, new)
-        prompt = np.concatenate([held[:num_kept], np.asarray(tail, np.int64)])
-        prompt.flags.writeable = False
-        return TurnPlan(
-            prompt_ids=prompt,
-            base=base.turn if base else None,
-            num_base_turns=len(kept),
-            num_kept=num_kept,
-            new_messages=new,
-            start_row=max(len(held) - 1, 0),
-            version=self.version,
-        )
+        stored = self.messages[: base.num_messages if base else 0]
+        return self._maker.plan(body, messages, base, stored, self.version)
 
     def commit(
         self,
@@ -165,7 +95,7 @@ class LinearTrajectory:
 
         Args:
             plan: what `plan` gave for the request.
-            body: what was sent upstream.  Its token ids are those of the plan.
+            body: the request that was put to the engine, with the token ids of the plan.
             reply: the engine's answer, a 200.
             timestamp, request_timestamp: seconds, of the commit and of the arrival.
 
@@ -177,56 +107,36 @@ class LinearTrajectory:
             raise _stale()
         kept = self._commits[: plan.num_base_turns]
         base = kept[-1] if kept else None
-        received = ReceivedReply(reply, plan.prompt_ids)
-        request = HeldRequest.of(body, base.request if base else None)
-        record = {
-            "request": {"input_ids": plan.prompt_ids, START_KEY: body.get(START_KEY)},
-            "response": received.answer,
-            "timestamp": timestamp,
-            "request_timestamp": request_timestamp,
-        }
-        turn = self._read(record, plan.base)
+        done = self._maker.commit(plan, base, body, reply, timestamp, request_timestamp)
         stored = self.messages[: base.num_messages if base else 0]
-        messages = (*stored, *map(_copied, plan.new_messages), _spoken(turn.message))
-        done = _Commit(turn, len(messages), request, received.held(turn))
-        self._commits, self.messages = (*kept, done), messages
+        self._commits, self.messages = (*kept, done), (*stored, *done.messages)
         self.version += 1
-        return turn
+        return done.turn
 
     def token_ids(self) -> npt.NDArray[np.int64]:
         """The latest checkpoint: the ids of the last turn's prompt and output."""
-        if not self._commits:
-            return np.empty(0, np.int64)
-        return self._commits[-1].turn.tokens.to_array(np.int64)
+        return token_ids(self._last)
 
     def client_reply(self, turn: Turn) -> dict[str, Any]:
         """The reply of a committed turn as its client gets it: without routing arrays."""
-        return self._commits[turn.number - 1].reply.client_body(turn)
+        return self._maker.client_reply(self._commits[turn.number - 1])
 
-    def snapshot(self) -> Snapshot:
+    def ends(self) -> tuple[int, ...]:
+        """The present version: there is one conversation."""
+        return (self.version,)
+
+    def snapshot(self, version: int | None = None) -> Snapshot:
         """The trajectory as it is now; later commits do not change it."""
-        body = self._commits[-1].request.options() if self._commits else {}
-        return Snapshot(
-            version=self.version,
-            messages=self.messages,
-            tools=tools_of(body),
-            kwargs=template_kwargs(body, self._tokenizer),
-            token_ids=self.token_ids().tolist(),
-        )
+        assert version in (None, self.version)
+        return self._maker.snapshot(self.version, self._last, self.messages)
 
-    def metadata(self, mismatch: list[dict[str, Any]] | None) -> dict[str, Any]:
+    def metadata(self, mismatch: Mismatch) -> dict[str, Any]:
         """What a session tells of itself, in the order of its keys.
 
         Args:
             mismatch: the tokenizer's report on a snapshot, or None where there is none.
         """
-        ids = self.token_ids().tolist()
-        found = {"tito_session_mismatch": mismatch} if ids and mismatch is not None else {}
-        return {
-            **found,
-            "accumulated_token_ids": ids,
-            "max_trim_tokens": self._tokenizer.max_trim_tokens,
-        }
+        return self._maker.metadata(self._last, mismatch)
 
     def records(self) -> list[dict[str, Any]]:
         """All records, each request and reply as it was sent."""
@@ -234,7 +144,7 @@ class LinearTrajectory:
 
     def iter_records(self) -> Iterator[dict[str, Any]]:
         """The records of this moment, made one by one as they are taken."""
-        return map(_record, self._commits)
+        return map(Commit.record, self._commits)
 
     def collect(
         self,
@@ -253,31 +163,28 @@ class LinearTrajectory:
         Raises:
             AssemblyError: the turns cannot become a sample.
         """
-        turns: Sequence[Turn] = self.turns
-        if keep_messages:
-            turns = [
-                replace(commit.turn, request_messages=commit.request.parsed_messages())
-                for commit in self._commits
-            ]
-        return assemble_turns(
-            turns,
-            accumulated_token_ids=self.token_ids(),
-            max_trim_tokens=self._tokenizer.max_trim_tokens,
-            decode_text=self._tokenizer.decode,
-            max_seq_len=max_seq_len,
-            routing=routing,
-            speculative=speculative,
-            keep_messages=keep_messages,
-            schema=schema,
+        options = SampleOptions(
+            routing=routing, speculative=speculative, keep_messages=keep_messages, schema=schema
         )
+        return self._maker.assembled(self._commits, max_seq_len, options)
 
-    def _read(self, record: Mapping[str, Any], base: Turn | None) -> Turn:
-        try:
-            return self._reader.read(record, base)
-        except AssemblyError as error:
-            raise bad_reply(str(error)) from error
+    def collected(
+        self,
+        max_seq_len: int | None,
+        agent: Mapping[str, Any] | None,  # noqa: ARG002  # laid over the sample by its client
+        mismatches: Mapping[int, Mismatch],
+        options: SampleOptions,
+    ) -> Collected:
+        """As Trajectory.collected."""
+        result = self._maker.assembled(self._commits, max_seq_len, options)
+        metadata = self.metadata(mismatches.get(self.version))
+        return Collected(result.samples, metadata, result.empty_reason)
 
-    def _kept(self, messages: Sequence[Message]) -> tuple[_Commit, ...]:
+    @property
+    def _last(self) -> Commit | None:
+        return self._commits[-1] if self._commits else None
+
+    def _kept(self, messages: Sequence[Message]) -> tuple[Commit, ...]:
         """The turns that a request builds on."""
         if not self._commits:
             return ()
@@ -294,93 +201,8 @@ class LinearTrajectory:
             )
         return kept
 
-    def _check_roles(self, appended: Sequence[Message]) -> None:
-        allowed = self._tokenizer.allowed_append_roles
-        for message in appended:
-            role = message.get("role")
-            if not isinstance(role, str) or role not in allowed:
-                raise SessionError(
-                    f"appended message role={role!r:.40} not allowed (allowed="
-                    f"{sorted(allowed)}); the selected TITO fixed template does not support "
-                    "appending this role",
-                    code="append_role",
-                    http_status=400,
-                )
-
-    def _rendered(
-        self,
-        body: Mapping[str, Any],
-        base: _Commit | None,
-        held: npt.NDArray[np.int64],
-        new: Sequence[Message],
-    ) -> tuple[int, list[int]]:
-        """How many ids of base the prompt keeps, and the ids that follow them."""
-        tokenizer, tools = self._tokenizer, tools_of(body)
-        kwargs = template_kwargs(body, tokenizer)
-        try:
-            if base is None:
-                return 0, tokenizer.render(new, tools, kwargs)
-            stored = self.messages[: base.num_messages]
-            num_kept, tail = tokenizer.append(TokenIds(held), stored, new, tools, kwargs)
-        except ValueError as error:
-            raise SessionError(
-                f"the chat template refuses the messages: {error}",
-                code="render_failed",
-                http_status=400,
-            ) from error
-        least = max(len(held) - tokenizer.max_trim_tokens, 0)
-        if not least <= num_kept <= len(held):
-            raise prefix_mismatch(num_kept, least)
-        return num_kept, tail
-
 
 def _stale() -> SessionError:
     return SessionError(
         "another turn of this session was committed meanwhile", code="stale_turn", http_status=409
     )
-
-
-class TokenIds(Sequence[int]):
-    """Ids of an array as a sequence of ints; only those that are looked at are made."""
-
-    __slots__ = ("_ids",)
-
-    def __init__(self, ids: npt.NDArray[np.int64]) -> None:
-        self._ids = ids
-
-    def __len__(self) -> int:
-        return len(self._ids)
-
-    @overload
-    def __getitem__(self, index: int) -> int: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[int]: ...
-    def __getitem__(self, index: int | slice) -> int | list[int]:
-        found: int | list[int] = self._ids[index].tolist()
-        return found
-
-
-def _spoken(message: Message | None) -> Message:
-    """An engine's message as it is stored; one that names no role is the assistant's."""
-    said = dict(message or {})
-    return said | {"role": said.get("role") or "assistant"}
-
-
-def _copied(message: Message) -> Message:
-    """A message of the session's own; the request's stays its sender's."""
-    copied: Message = msgspec.json.decode(encode_json(message))
-    return copied
-
-
-def _record(commit: _Commit) -> dict[str, Any]:
-    turn = commit.turn
-    prompt: list[int] = turn.tokens[: turn.num_prompt].to_array(np.int64).tolist()
-    return {
-        "timestamp": turn.timestamp,
-        "request_timestamp": turn.request_timestamp,
-        "method": "POST",
-        "path": _PATH,
-        "status_code": 200,
-        "request": commit.request.body(prompt),
-        "response": commit.reply.body(turn),
-    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,9 @@ from .._json import encode_json
 from ..assembly import Turn
 from ..errors import SessionError
 from ._cuts import INDEXER, PROMPT, ROUTING, Cut, cut_out, cuts_of, loaded, put
+
+if TYPE_CHECKING:
+    from .engine_kind import EngineKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,10 @@ class HeldReply:
         for cut in self.cuts:
             put(body, cut.path, cut.value(turn))
         return body
+
+    def bare_body(self) -> Any:
+        """The reply without what was cut out: empty texts and lists in its place."""
+        return loaded(self.text)
 
     def client_body(self, turn: Turn) -> dict[str, Any]:
         """The reply as a client gets it: without the arrays."""
@@ -49,68 +56,62 @@ class ReceivedReply:
     Args:
         reply: its bytes.
         prompt_ids: int64 [P], those that were sent.
+        kind: of the engine.
 
     Attributes:
         answer: the parts of its JSON that tell a turn; routing values are views of the bytes.
+        id: the engine's name for it, or "" where it has none.
 
     Raises:
         SessionError: 502 "bad_engine_reply".
     """
 
-    __slots__ = ("_places", "_text", "answer")
+    __slots__ = ("_places", "_text", "answer", "id")
 
-    def __init__(self, reply: bytes | bytearray, prompt_ids: npt.NDArray[np.int64]) -> None:
+    def __init__(
+        self, reply: bytes | bytearray, prompt_ids: npt.NDArray[np.int64], kind: EngineKind
+    ) -> None:
         try:
             self._places, self._text = cut_out(reply, prompt_ids)
             body = loaded(self._text)
         except (ValueError, RecursionError):
             raise bad_reply("it is not JSON") from None
-        check_reply(body)
+        kind.check(body)
+        check_written(body)
         for place in self._places:
             if place.kind != PROMPT:
                 put(body, place.path, place.value)
-        self.answer = {key: body[key] for key in ("choices", "sglext") if key in body}
+        self.answer = {key: body[key] for key in kind.answer_keys if key in body}
+        given = body.get(kind.id_key)
+        self.id = given if isinstance(given, str) else ""
 
     def held(self, turn: Turn) -> HeldReply:
         """What is kept of it beside its turn."""
         return HeldReply(self._text, cuts_of(self._places, turn))
 
 
-def check_reply(body: Any) -> None:
-    """Passes for a reply that has what a turn needs.
+def first_choice(body: Any) -> dict[str, Any]:
+    """The choice that makes the turn.
 
     Raises:
-        SessionError: 502 "bad_engine_reply", with the first rule that is violated.
+        SessionError: 502 "bad_engine_reply": there is none.
     """
     choices = body.get("choices", [{}]) if isinstance(body, dict) else None
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         raise bad_reply("it is no object with choices")
-    meta = choices[0].get("meta_info")
-    entries = meta.get("output_token_logprobs") if isinstance(meta, dict) else None
-    if not isinstance(meta, dict) or not isinstance(entries, list):
-        raise bad_reply("choices[0].meta_info has no output_token_logprobs")
-    _check_message(choices[0].get("message"))
-    count = meta.get("completion_tokens")
-    if type(count) is not int or count != len(entries):
-        said = count if type(count) is int else type(count).__name__
-        raise bad_reply(f"completion_tokens is {said}, there are {len(entries)} log-probs")
+    return choices[0]
+
+
+def check_written(body: Any) -> None:
+    """Passes for a reply that can be told again.
+
+    Raises:
+        SessionError: 502 "bad_engine_reply".
+    """
     try:
         encode_json(body)
     except (UnicodeError, RecursionError):
         raise bad_reply("it cannot be written as JSON again") from None
-
-
-def _check_message(message: Any) -> None:
-    """A session goes on from this message: what is no message would make later turns fail."""
-    if not isinstance(message, dict) or message.get("content") is None:
-        raise bad_reply("choices[0].message has no content")
-    if not isinstance(message["content"], str | list):
-        raise bad_reply("choices[0].message.content is neither text nor a list of parts")
-    if not isinstance(message.get("role"), str | None):
-        raise bad_reply("choices[0].message.role is no text")
-    calls = message.get("tool_calls") or []
-    if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
-        raise bad_reply("choices[0].message.tool_calls is no list of objects")
 
 
 def bad_reply(why: str) -> SessionError:

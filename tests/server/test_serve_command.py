@@ -42,6 +42,10 @@ def parsed(*arguments: str) -> ServerSettings:
     return settings_of(parser.parse_args([*NEEDED, *arguments]))
 
 
+def test_the_kind_of_the_engine_can_be_spelled() -> None:
+    assert parsed("--engine-kind", "vllm").engine_kind == "vllm"
+
+
 def written(folder: Path, config: Any) -> str:
     """A folder with this config.json."""
     (folder / "config.json").write_text(json.dumps(config))
@@ -57,7 +61,7 @@ def test_every_setting_can_be_spelled() -> None:
         *("--family", "glm", "--chat-template", "t.jinja", "--template-kwargs", '{"a": 1}'),
         *("--host", "::1", "--port", "7", "--workers", "2", "--matcher", "loose_tool_call"),
         *("--field-set", "2", "--timeout", "0", "--idle-timeout", "60"),
-        *("--speculative", "--keep-messages", "--indexer"),
+        *("--engine-kind", "sglang", "--speculative", "--keep-messages", "--indexer"),
         *("--routing-layers", "2", "--routing-top-k", "3", "--num-experts", "9"),
         *("--incremental", "--required"),
     )

@@ -14,7 +14,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...session import ChatRequest, Session, TurnPlan, normalise, parse_body, upstream_body
+from ...session import ChatRequest, Session, TurnPlan, parse_body, upstream_body
 from .disconnects import unless_gone
 from .headers import to_engine
 from .replies import json_response, passed_on, stream_response
@@ -27,7 +27,7 @@ CHAT_PATH: Final = "/v1/chat/completions"
 class _Planned(NamedTuple):
     chat: ChatRequest
     plan: TurnPlan
-    sent: dict[str, Any]
+    request: dict[str, Any]
 
 
 async def chat(state: ServerState, request: Request) -> Response:
@@ -39,7 +39,7 @@ async def chat(state: ServerState, request: Request) -> Response:
         body = await request.body()
         async with state.lock(session):
             planned = _plan(state, session, body)
-            text = msgspec.json.encode(planned.sent)
+            text = msgspec.json.encode(state.engine_kind.wire_body(planned.request))
         reply = await unless_gone(request.receive, _call(state, session, request, text))
         if reply.status != 200:
             return passed_on(reply)
@@ -53,7 +53,7 @@ async def chat(state: ServerState, request: Request) -> Response:
 def _plan(state: ServerState, session: Session, text: bytes) -> _Planned:
     session.check_open()
     routing = state.settings.routing
-    chat = normalise(
+    chat = state.engine_kind.normalise(
         parse_body(text),
         tokenizer=state.tokenizer,
         routing=routing is not None,
@@ -69,7 +69,7 @@ async def _call(state: ServerState, session: Session, request: Request, text: by
     if "content-type" not in request.headers:
         headers.append((b"content-type", b"application/json"))
     query = request.scope["query_string"]
-    return await state.engine.send("POST", CHAT_PATH, query, headers, text)
+    return await state.engine.send("POST", state.engine_kind.path, query, headers, text)
 
 
 def _commit(
@@ -80,7 +80,7 @@ def _commit(
     trajectory = session.trajectory
     turn = trajectory.commit(
         planned.plan,
-        planned.sent,
+        planned.request,
         reply.body,
         timestamp=time.time(),
         request_timestamp=arrived,

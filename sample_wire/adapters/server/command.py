@@ -14,6 +14,7 @@ from ..._assemble_command import routing_spec, whole_number
 from ...assembly import RoutingSpec
 from ...sample import Sample
 from ..tokenizer._families import FAMILIES
+from .engine_kinds import ENGINE_KINDS
 from .settings import DEFAULT_PORT, ServerSettings, routing_of_model
 
 _FAMILY_HELP: Final = "the model's: how a turn is joined to the one before it (default %(default)s)"
@@ -22,7 +23,10 @@ _FAMILY_HELP: Final = "the model's: how a turn is joined to the one before it (d
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     add = parser.add_argument
-    add("--engine", required=True, metavar="URL", help="base URL of the SGLang engine")
+    add("--engine", required=True, metavar="URL", help="base URL of the engine")
+    add(
+        "--engine-kind", choices=tuple(ENGINE_KINDS), default="sglang", help="(default %(default)s)"
+    )
     add("--tokenizer", required=True, metavar="PATH", help='a local folder, or "chatml"')
     add("--family", choices=tuple(FAMILIES), default="default", help=_FAMILY_HELP)
     add("--chat-template", metavar="FILE", help="replaces the tokenizer's own")
@@ -61,6 +65,7 @@ def settings_of(options: argparse.Namespace) -> ServerSettings:
     """
     return ServerSettings(
         engine_url=options.engine,
+        engine_kind=options.engine_kind,
         tokenizer=options.tokenizer,
         family=options.family,
         chat_template=options.chat_template,

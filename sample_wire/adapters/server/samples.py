@@ -17,25 +17,17 @@ async def samples(state: ServerState, request: Request) -> Response:
     """POST /sessions/{id}/samples.  Changes nothing, and may be asked any number of times."""
     session = state.session_of(request)
     limit = max_seq_len(await request.body())
-    mismatch = await state.reports.current(session)
-    # From here to the metadata nothing waits, so that no turn can come in between.
+    mismatches = await state.reports.of_ends(session)
+    # Nothing waits between the reports and the samples, so that no turn can come in between.
     trajectory = state.session_of(request).trajectory
-    settings = state.settings
-    result = trajectory.collect(
-        limit,
-        routing=settings.routing,
-        speculative=settings.speculative,
-        keep_messages=settings.keep_messages,
-        schema=state.schema,
-    )
-    metadata = trajectory.metadata(mismatch)
+    found = trajectory.collected(limit, None, mismatches, state.sample_options)
     # Turns and rows never change once they are made: others may run before they are encoded.
     await asyncio.sleep(0)
     payload = encode_samples(
-        result.samples,
-        metadata,
-        empty_reason=result.empty_reason,
-        field_set=settings.field_set,
+        found.samples,
+        found.session_metadata,
+        empty_reason=found.empty_reason,
+        field_set=state.settings.field_set,
         schema=state.schema,
     )
     return SlicedResponse(payload, "application/octet-stream", payload.nbytes)

@@ -22,7 +22,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What a session server is told when it starts.
 
     Args:
-        engine_url: base URL of the SGLang engine.
+        engine_url: base URL of the engine.
+        engine_kind: "sglang" or "vllm".
         tokenizer: "chatml", or a local folder with a Hugging Face tokenizer.
         family: the family whose boundary rules the tokenizer follows.
         chat_template: path of a chat template that replaces the tokenizer's own, or None.
@@ -32,8 +33,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
         matcher: how stored messages are compared with replayed ones.
         routing: shape and form of the engine's routing arrays, or None: then no routing is
             asked for.
-        indexer: ask the engine for its indexer arrays too.
-        speculative: keep speculative decoding counters.
+        indexer: ask the engine for its indexer arrays too; SGLang has them.
+        speculative: keep speculative decoding counters; SGLang tells them.
         keep_messages: put the last turn's messages into a sample's metadata.
         field_set: the field set of the payloads.
         timeout_s: how long the engine may keep silent; None for ever.
@@ -48,6 +49,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     engine_url: str
     tokenizer: str
+    engine_kind: str = "sglang"
     family: str = "default"
     chat_template: str | None = None
     template_kwargs: dict[str, Any] = {}

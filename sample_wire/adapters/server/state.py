@@ -13,8 +13,16 @@ from starlette.requests import Request
 
 from ...assembly.samples import extra_fields
 from ...sample import Sample
-from ...session import LinearTrajectory, Session, SessionRegistry, TokenizerAdapter, matcher
+from ...session import (
+    LinearTrajectory,
+    SampleOptions,
+    Session,
+    SessionRegistry,
+    TokenizerAdapter,
+    matcher,
+)
 from ..engines import turn_reader
+from .engine_kinds import engine_kind
 from .reports import MismatchReports
 from .settings import ServerSettings
 from .upstream import Engine
@@ -26,19 +34,28 @@ class ServerState:
     Attributes:
         settings, tokenizer: as given.
         registry: the sessions.
-        engine: where chat is sent to.
+        engine: where turns are sent to.
+        engine_kind: how they are put to it.
         reports: mismatch reports.
         schema: what the samples' class declares.
+        sample_options: how samples are made.
 
     Raises:
-        ValueError: settings.matcher is no matcher.
+        ValueError: settings.matcher is no matcher, or the engine's kind does not hold.
     """
 
     def __init__(self, settings: ServerSettings, tokenizer: TokenizerAdapter) -> None:
         self.settings = settings
         self.tokenizer = tokenizer
         self.schema = Sample.__sample_schema__
+        self.sample_options = SampleOptions(
+            routing=settings.routing,
+            speculative=settings.speculative,
+            keep_messages=settings.keep_messages,
+            schema=self.schema,
+        )
         self.engine = Engine(settings)
+        self.engine_kind = engine_kind(settings)
         self.reports = MismatchReports(tokenizer)
         self.registry = SessionRegistry(self._trajectory)
         self._matches = matcher(settings.matcher)
@@ -87,4 +104,4 @@ class ServerState:
             decode_text=self.tokenizer.decode,
             extras=extra_fields(self.schema),
         )
-        return LinearTrajectory(reader, self.tokenizer, self._matches)
+        return LinearTrajectory(reader, self.tokenizer, self._matches, self.engine_kind)
