@@ -1,0 +1,117 @@
+"""Sampling: the parameters that a request gives, and the choice of one id."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from ...adapters.tokenizer.chatml import IM_END, ByteChatML
+from .schema import Allowed
+
+DEFAULT_NEW_TOKENS: Final = 128  # SGLang's, of /generate
+_GREEDY: Final = 1e-6  # SGLang's: at or below it the likeliest id is taken
+
+Size = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`sampling_params` of SGLang's /generate, as far as the embedded engine knows them.
+
+    Args:
+        max_new_tokens: None for as many as the context holds.
+        temperature: 0 takes the likeliest id each time.
+        top_p, top_k: ids are drawn from the likeliest ones only; -1 is no top_k.
+        sampling_seed: the same seed draws the same ids; None takes the engine's.
+        stop: texts that end the output, without being part of its text.
+        stop_token_ids: ids that end the output, as the end of a turn does.
+        ignore_eos: the end of a turn does not end the output.
+        logit_bias: id as text -> what is added to its logit.
+        structural_tag: a grammar, see `grammar.structural_tag`.
+        n: outputs.
+        skip_special_tokens, no_stop_trim, spaces_between_special_tokens: what the text shows.
+    """
+
+    max_new_tokens: Size | None = DEFAULT_NEW_TOKENS
+    temperature: Annotated[float, msgspec.Meta(ge=0)] = 1.0
+    top_p: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
+    top_k: Annotated[int, msgspec.Meta(ge=-1)] = -1
+    sampling_seed: int | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    ignore_eos: bool = False
+    logit_bias: dict[str, float] | None = None
+    structural_tag: str | None = None
+    n: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
+    skip_special_tokens: bool = True
+    no_stop_trim: bool = False
+    spaces_between_special_tokens: bool = True
+
+    def __post_init__(self) -> None:
+        for key in self.logit_bias or ():
+            if not (key.isascii() and key.isdigit() and int(key) < ByteChatML.num_ids):
+                raise ValueError("logit_bias names an id that the vocabulary lacks")
+
+    @property
+    def stop_texts(self) -> list[str]:
+        """The texts that end the output."""
+        texts = [self.stop] if isinstance(self.stop, str) else self.stop or []
+        return list(filter(None, texts))
+
+    @property
+    def stop_ids(self) -> frozenset[int]:
+        """The ids that end the output."""
+        return frozenset(self.stop_token_ids or ()) | (set() if self.ignore_eos else {IM_END})
+
+
+class Sampler:
+    """Draws the ids of one output.
+
+    Args:
+        params: the request's.
+        seed: numbers that name the stream of random numbers.
+    """
+
+    def __init__(self, params: SamplingParams, seed: tuple[int, ...]) -> None:
+        self._params = params
+        self._random = np.random.default_rng([number % 2**64 for number in seed])
+        self._bias = {int(key): bias for key, bias in (params.logit_bias or {}).items()}
+
+    def draw(self, logits: npt.NDArray[np.float32], allowed: Allowed | None) -> tuple[int, float]:
+        """One id and its log-prob in nats, among the allowed ones, at the request's temperature.
+
+        The log-prob is that before top_p and top_k, as SGLang's.
+
+        Args:
+            logits: [V].
+            allowed: of a grammar, or None for all.
+        """
+        if allowed is not None and len(allowed) == 1:
+            return next(iter(allowed)), 0.0
+        scores = logits.astype(np.float64)
+        for token_id, bias in self._bias.items():
+            scores[token_id] += bias
+        if allowed is not None:
+            forbidden = np.ones(len(scores), np.bool_)
+            forbidden[[*allowed]] = False
+            scores[forbidden] = -np.inf
+        greedy = self._params.temperature <= _GREEDY
+        if not greedy:
+            scores /= self._params.temperature
+        scores -= scores.max()
+        log_probs = scores - np.log(np.exp(scores).sum())
+        token_id = int(log_probs.argmax()) if greedy else self._pick(np.exp(log_probs))
+        return token_id, float(np.float32(log_probs[token_id]))
+
+    def _pick(self, probs: npt.NDArray[np.float64]) -> int:
+        order = np.argsort(-probs, kind="stable")
+        sums = np.cumsum(probs[order])
+        # The first id whose sum reaches top_p is the last one that is kept.
+        num_kept = int(np.searchsorted(sums, self._params.top_p * sums[-1])) + 1
+        if self._params.top_k > 0:
+            num_kept = min(num_kept, self._params.top_k)
+        num_kept = min(num_kept, int(np.count_nonzero(probs)))
+        drawn = self._random.random() * sums[num_kept - 1]
+        return int(order[np.searchsorted(sums[: num_kept - 1], drawn, side="right")])
