@@ -130,7 +130,7 @@ class Engine:
         while not self._ended(made, params, limit, aborted):
             if made.ids:
                 logits = self._model.forward(state, made.ids[-1:])
-            token_id, log_prob = sampler.draw(logits, grammar.allowed)
+            token_id, log_prob = sampler.draw(logits, len(made.ids), grammar.allowed)
             grammar.take(token_id)
             made.ids.append(token_id)
             made.log_probs.append(log_prob)

@@ -1,8 +1,5 @@
 """A tiny mixture-of-experts language model: attention with a KV cache, a top-k router, experts.
 
-The weights are random and seeded, but for the output's bias, which makes printable text and a
-turn's end about as frequent as they are in English text.
-
 Every token goes through products of the same shape, whatever is with it in the batch and
 wherever the cache ends: BLAS adds in another order for other shapes, and a router that is near a
 tie would then choose other experts.  So a token's log-probs and experts depend on the tokens
@@ -14,17 +11,15 @@ E experts, K experts per token, F columns inside an expert, V vocabulary.
 
 from __future__ import annotations
 
-import string
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ...adapters.tokenizer.chatml import IM_END, ByteChatML
 from .settings import EngineSettings
+from .weights import Floats, Layer, random_weights
 
-Floats = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int32]
 
 # Positions are taken in blocks: the queries of one see keys up to its end, masked.
@@ -33,8 +28,6 @@ _ROPE_BASE: Final = 10_000.0
 _EPSILON: Final = np.float32(1e-6)
 # Added to the scores of a block's tokens for that block's positions: none sees a later one.
 _FUTURE: Final[Floats] = np.triu(np.full((BLOCK, BLOCK), -np.inf, np.float32), k=1)
-# Letters by how frequent they are in English, the blank first.
-_COMMON: Final = " etaoinshrdlcumwfgypbvkjxqz"
 
 
 class RouterChoice(NamedTuple):
@@ -86,16 +79,6 @@ class KVState:
         self.routed_NLK[kept] = other.routed_NLK[kept]
 
 
-class _Layer(NamedTuple):
-    """The weights of one layer."""
-
-    attention_in: Floats  # [D, 3 D]: queries, keys, values
-    attention_out: Floats  # [D, D]
-    router: Floats  # [D, E]
-    expert_in: Floats  # [E, D, F]
-    expert_out: Floats  # [E, F, D]
-
-
 class Model:
     """The model; forward may run in several threads, each with a KVState of its own.
 
@@ -109,12 +92,7 @@ class Model:
     ) -> None:
         self._settings = settings
         self._on_choice = on_choice
-        random = np.random.default_rng(settings.seed)
-        width = settings.hidden_size
-        self._embedding_VD = _normal(random, (ByteChatML.num_ids, width), 1.0)
-        self._layers = [_random_layer(random, settings) for _ in range(settings.num_layers)]
-        self._head_DV = _normal(random, (width, ByteChatML.num_ids), width**-0.5)
-        self._bias_V = _output_bias(settings.mean_answer_tokens)
+        self._weights = random_weights(settings)
         self._cosines_NC, self._sines_NC = _rotations(settings)
 
     def forward(self, state: KVState, ids: Sequence[int]) -> Floats:
@@ -133,18 +111,18 @@ class Model:
             hidden_TD = self._block(state, first, end)
             first = end
         last_D: Floats = _normed(hidden_TD[-1])
-        logits_V: Floats = last_D @ self._head_DV + self._bias_V
+        logits_V: Floats = last_D @ self._weights.head_DV + self._weights.bias_V
         return logits_V
 
     def _block(self, state: KVState, first: int, end: int) -> Floats:
-        hidden_TD: Floats = self._embedding_VD[state.ids[first:end]]
-        for number, layer in enumerate(self._layers):
+        hidden_TD: Floats = self._weights.embedding_VD[state.ids[first:end]]
+        for number, layer in enumerate(self._weights.layers):
             hidden_TD = hidden_TD + self._attention(state, number, layer, hidden_TD, first)
             hidden_TD = hidden_TD + self._experts(state, number, layer, hidden_TD, first)
         return hidden_TD
 
     def _attention(
-        self, state: KVState, number: int, layer: _Layer, hidden_TD: Floats, first: int
+        self, state: KVState, number: int, layer: Layer, hidden_TD: Floats, first: int
     ) -> Floats:
         num_tokens, width = hidden_TD.shape
         end, seen = first + num_tokens, (first // BLOCK + 1) * BLOCK
@@ -163,7 +141,7 @@ class Model:
         return _each(heads_THC.reshape(num_tokens, width), layer.attention_out)
 
     def _experts(
-        self, state: KVState, number: int, layer: _Layer, hidden_TD: Floats, first: int
+        self, state: KVState, number: int, layer: Layer, hidden_TD: Floats, first: int
     ) -> Floats:
         normed_TD = _normed(hidden_TD)
         logits_TE = _each(normed_TD, layer.router)
@@ -218,34 +196,8 @@ def _softmax(logits: Floats) -> Floats:
     return powers
 
 
-def _normal(random: np.random.Generator, shape: tuple[int, ...], scale: float) -> Floats:
-    return random.standard_normal(shape, dtype=np.float32) * np.float32(scale)
-
-
-def _random_layer(random: np.random.Generator, settings: EngineSettings) -> _Layer:
-    width, inner, num_experts = settings.hidden_size, settings.expert_size, settings.num_experts
-    return _Layer(
-        attention_in=_normal(random, (width, 3 * width), width**-0.5),
-        attention_out=_normal(random, (width, width), width**-0.5),
-        # Wide enough that tokens part ways, narrow enough that no expert takes them all.
-        router=_normal(random, (width, num_experts), 1.5 * width**-0.5),
-        expert_in=_normal(random, (num_experts, width, inner), width**-0.5),
-        expert_out=_normal(random, (num_experts, inner, width), inner**-0.5),
-    )
-
-
 def _rotations(settings: EngineSettings) -> tuple[Floats, Floats]:
     half = settings.hidden_size // settings.num_heads // 2
     speeds = _ROPE_BASE ** (-np.arange(half) / half)
     angles = np.arange(settings.max_context)[:, None] * speeds
     return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
-
-
-def _output_bias(mean_answer_tokens: int) -> Floats:
-    """float32 [V]: how frequent ids are in text; what is not printable is next to impossible."""
-    bias_V = np.full(ByteChatML.num_ids, -30.0)
-    bias_V[[*string.printable[: -len(string.whitespace)].encode()]] = -6.0
-    bias_V[[*(string.digits + ".,").encode()]] = -3.0
-    bias_V[[*_COMMON.encode()]] = -0.12 * np.arange(len(_COMMON))
-    bias_V[IM_END] = np.log(np.exp(bias_V).sum() / mean_answer_tokens)
-    return bias_V.astype(np.float32)

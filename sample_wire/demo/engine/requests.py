@@ -69,6 +69,7 @@ class ChatRequest(Common, kw_only=True):
     tool_choice: Literal["auto", "none", "required"] | ToolChoice | None = None
     max_tokens: Size | None = None
     max_completion_tokens: Size | None = None
+    min_tokens: Size | None = None
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
@@ -167,6 +168,7 @@ def chat_job(request: ChatRequest, settings: EngineSettings) -> Job:
         raise BadRequestError("the embedded engine does not stream")
     given = {name: getattr(request, name) for name in _SAME_NAME} | {
         "sampling_seed": request.seed,
+        "min_new_tokens": request.min_tokens,
     }
     options = {name: option for name, option in given.items() if option is not None}
     limit = request.max_completion_tokens

@@ -22,6 +22,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     Args:
         max_new_tokens: None for as many as the context holds.
+        min_new_tokens: before this many no id that stops is drawn, unless a grammar wants it.
         temperature: 0 takes the likeliest id each time.
         top_p, top_k: ids are drawn from the likeliest ones only; -1 is no top_k.
         sampling_seed: the same seed draws the same ids; None takes the engine's.
@@ -35,6 +36,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """
 
     max_new_tokens: Size | None = DEFAULT_NEW_TOKENS
+    min_new_tokens: Size = 0
     temperature: Annotated[float, msgspec.Meta(ge=0)] = 1.0
     top_p: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
     top_k: Annotated[int, msgspec.Meta(ge=-1)] = -1
@@ -50,9 +52,9 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     spaces_between_special_tokens: bool = True
 
     def __post_init__(self) -> None:
-        for key in self.logit_bias or ():
-            if not (key.isascii() and key.isdigit() and int(key) < ByteChatML.num_ids):
-                raise ValueError("logit_bias names an id that the vocabulary lacks")
+        biased = [key for key in self.logit_bias or () if not _names_id(key)]
+        if biased or not all(0 <= one < ByteChatML.num_ids for one in self.stop_token_ids or ()):
+            raise ValueError("logit_bias or stop_token_ids name an id that the vocabulary lacks")
 
     @property
     def stop_texts(self) -> list[str]:
@@ -64,6 +66,10 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def stop_ids(self) -> frozenset[int]:
         """The ids that end the output."""
         return frozenset(self.stop_token_ids or ()) | (set() if self.ignore_eos else {IM_END})
+
+
+def _names_id(key: str) -> bool:
+    return key.isascii() and key.isdigit() and int(key) < ByteChatML.num_ids
 
 
 class Sampler:
@@ -79,13 +85,16 @@ class Sampler:
         self._random = np.random.default_rng([number % 2**64 for number in seed])
         self._bias = {int(key): bias for key, bias in (params.logit_bias or {}).items()}
 
-    def draw(self, logits: npt.NDArray[np.float32], allowed: Allowed | None) -> tuple[int, float]:
+    def draw(
+        self, logits: npt.NDArray[np.float32], number: int, allowed: Allowed | None
+    ) -> tuple[int, float]:
         """One id and its log-prob in nats, among the allowed ones, at the request's temperature.
 
         The log-prob is that before top_p and top_k, as SGLang's.
 
         Args:
             logits: [V].
+            number: how many ids were drawn before.
             allowed: of a grammar, or None for all.
         """
         if allowed is not None and len(allowed) == 1:
@@ -97,6 +106,8 @@ class Sampler:
             forbidden = np.ones(len(scores), np.bool_)
             forbidden[[*allowed]] = False
             scores[forbidden] = -np.inf
+        elif number < self._params.min_new_tokens:
+            scores[[*self._params.stop_ids]] = -np.inf
         greedy = self._params.temperature <= _GREEDY
         if not greedy:
             scores /= self._params.temperature
