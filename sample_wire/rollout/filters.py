@@ -12,15 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from numbers import Real
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final
 
 import numpy as np
 
 from ..errors import GroupError
 from ..sample import Sample, Status
 
-SampleT = TypeVar("SampleT", bound=Sample)
-Group = Sequence[SampleT | Sequence[SampleT]]
+Group = Sequence[Sample | Sequence[Sample]]
 MIN_REWARD_STD: Final = Fraction(1, 10**8)
 _METRIC: Final = "rollout/dynamic_filter/drop_"
 _NO_REASON: Final = "unspecified"
@@ -47,10 +46,10 @@ class FilterResult:
             raise TypeError(f"keep is a bool, not a {type(self.keep).__name__}")
 
 
-GroupFilter = Callable[[Group[SampleT]], FilterResult | bool]
+GroupFilter = Callable[[Group], FilterResult | bool]
 
 
-def call_filter(function: GroupFilter[SampleT] | None, group: Group[SampleT]) -> FilterResult:
+def call_filter(function: GroupFilter | None, group: Group) -> FilterResult:
     """What a filter decides.
 
     Args:
@@ -70,32 +69,33 @@ def call_filter(function: GroupFilter[SampleT] | None, group: Group[SampleT]) ->
     return FilterResult(bool(result) if isinstance(result, np.bool_) else result)  # type: ignore[arg-type]  # it checks
 
 
-def flatten(group: Group[SampleT]) -> list[SampleT]:
+def flatten(group: Group) -> list[Sample]:
     """The samples of a group, one after another.
 
     Raises:
         TypeError: something else than a sample, or than a list of samples, is in it.
         GroupError: the samples of one rollout do not share one rollout_id, or have none.
     """
-    flat: list[SampleT] = []
+    flat: list[Sample] = []
     for rollout in group:
-        is_list = isinstance(rollout, (list, tuple))
-        siblings = cast(Sequence[SampleT], rollout if is_list else [rollout])
-        for sample in siblings:
-            _check_sample(sample, len(flat))
-            if len(siblings) > 1:
-                _check_sibling(siblings[0], sample, len(flat))
-            flat.append(sample)
+        found: Sequence[object] = rollout if isinstance(rollout, (list, tuple)) else [rollout]
+        samples = [_sample(one, len(flat) + at) for at, one in enumerate(found)]
+        if len(samples) > 1:
+            _check_siblings(samples, len(flat))
+        flat += samples
     return flat
 
 
-def _check_sample(sample: object, index: int) -> None:
-    if not isinstance(sample, Sample):
-        raise TypeError(f"sample {index} of the group is a {type(sample).__name__}, not a Sample")
+def _sample(found: object, index: int) -> Sample:
+    if not isinstance(found, Sample):
+        raise TypeError(f"sample {index} of the group is a {type(found).__name__}, not a Sample")
+    return found
 
 
-def _check_sibling(first: Sample, sample: Sample, index: int) -> None:
-    if sample.rollout_id is None or sample.rollout_id != first.rollout_id:
+def _check_siblings(samples: Sequence[Sample], start: int) -> None:
+    for index, sample in enumerate(samples, start):
+        if sample.rollout_id is not None and sample.rollout_id == samples[0].rollout_id:
+            continue
         raise GroupError(
             f"sample {index} of the group: samples of one rollout share a rollout_id",
             field="rollout_id",
@@ -105,7 +105,7 @@ def _check_sibling(first: Sample, sample: Sample, index: int) -> None:
         )
 
 
-def nonzero_std(group: Group[SampleT], *, reward_key: str | None = None) -> FilterResult:
+def nonzero_std(group: Group, *, reward_key: str | None = None) -> FilterResult:
     """Keeps a group whose rewards differ: their sample standard deviation exceeds 1e-8.
 
     Computed exactly, so that equal rewards have none, however large they are.  A single sample
@@ -129,7 +129,7 @@ def nonzero_std(group: Group[SampleT], *, reward_key: str | None = None) -> Filt
     return FilterResult(False, f"zero_std_{round(float(rewards[0]), 1) + 0.0}")
 
 
-def no_aborted(group: Group[SampleT]) -> FilterResult:
+def no_aborted(group: Group) -> FilterResult:
     """Keeps a group without an aborted sample, an empty one too."""
     if any(sample.status is Status.ABORTED for sample in flatten(group)):
         return FilterResult(False, "group_has_aborted")
