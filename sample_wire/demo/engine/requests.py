@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -13,7 +12,7 @@ from .grammar import TOKENIZER, StructuralTag, read_structural_tag, structural_t
 from .sampling import SamplingParams, Size
 from .settings import EngineSettings
 
-RequestT = TypeVar("RequestT", bound=msgspec.Struct)
+ValueT = TypeVar("ValueT")
 
 
 class BadRequestError(ValueError):
@@ -25,21 +24,10 @@ class _Function(msgspec.Struct):
     parameters: dict[str, Any] | None = None
 
 
-class Tool(msgspec.Struct):
-    """OpenAI's function tool."""
+class NamedFunction(msgspec.Struct):
+    """OpenAI's function tool, or a tool choice that names one."""
 
     function: _Function
-    type: Literal["function"] = "function"
-
-
-class _NamedFunction(msgspec.Struct):
-    name: str
-
-
-class ToolChoice(msgspec.Struct):
-    """A tool choice that names a function."""
-
-    function: _NamedFunction
     type: Literal["function"] = "function"
 
 
@@ -65,8 +53,8 @@ class ChatRequest(Common, kw_only=True):
 
     messages: list[dict[str, Any]] = []
     model: str | None = None
-    tools: list[Tool] | None = None
-    tool_choice: Literal["auto", "none", "required"] | ToolChoice | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: Literal["auto", "none", "required"] | NamedFunction | None = None
     max_tokens: Size | None = None
     max_completion_tokens: Size | None = None
     min_tokens: Size | None = None
@@ -120,7 +108,7 @@ class Job(NamedTuple):
     start: int | None
 
 
-def parsed(text: bytes, kind: type[RequestT]) -> RequestT:
+def parsed(text: bytes, kind: type[ValueT]) -> ValueT:
     """A request body.
 
     Raises:
@@ -173,32 +161,37 @@ def chat_job(request: ChatRequest, settings: EngineSettings) -> Job:
     options = {name: option for name, option in given.items() if option is not None}
     limit = request.max_completion_tokens
     options["max_new_tokens"] = request.max_tokens if limit is None else limit
+    params = _converted(options, SamplingParams)
+    tag = _chat_tag(request)
+    prompt = _rendered(request) if request.input_ids is None else request.input_ids
+    return _job(request, prompt, params, tag, bool(request.logprobs), settings)
+
+
+def _converted(found: object, kind: type[ValueT]) -> ValueT:
     try:
-        params = msgspec.convert(options, SamplingParams)
+        return msgspec.convert(found, kind)
     except msgspec.ValidationError as error:
         raise BadRequestError(str(error)) from None
-    prompt = _rendered(request) if request.input_ids is None else request.input_ids
-    return _job(request, prompt, params, _chat_tag(request), bool(request.logprobs), settings)
 
 
 def _rendered(request: ChatRequest) -> list[int]:
-    tools = None if request.tools is None else msgspec.to_builtins(request.tools)
     try:
-        return TOKENIZER.render(request.messages, tools, {})
+        return TOKENIZER.render(request.messages, request.tools, {})
     except SessionError as error:
         raise BadRequestError(str(error)) from None
 
 
 def _chat_tag(request: ChatRequest) -> StructuralTag | None:
     chosen = request.tool_choice
-    tools: list[Mapping[str, Any]] = msgspec.to_builtins(request.tools or [])
-    if isinstance(chosen, ToolChoice):
+    tools = request.tools or []
+    _converted(tools, list[NamedFunction])
+    if isinstance(chosen, NamedFunction):
         tools = [tool for tool in tools if tool["function"]["name"] == chosen.function.name]
         if not tools:
             raise BadRequestError("tool_choice names a function that is not among the tools")
     if not tools or chosen == "none":
         return None
-    required = chosen == "required" or isinstance(chosen, ToolChoice)
+    required = chosen == "required" or isinstance(chosen, NamedFunction)
     return _tag(structural_tag(tools, required=required))
 
 

@@ -117,12 +117,18 @@ class Sampler:
         return token_id, float(np.float32(log_probs[token_id]))
 
     def _pick(self, probs: npt.NDArray[np.float64]) -> int:
+        order = self._likeliest(probs)
+        sums = np.cumsum(probs if order is None else probs[order])
+        at = int(np.searchsorted(sums, self._random.random() * sums[-1], side="right"))
+        return at if order is None else int(order[at])
+
+    def _likeliest(self, probs: npt.NDArray[np.float64]) -> npt.NDArray[np.int64] | None:
+        """The ids that top_p and top_k leave, by probability; None for all."""
+        top_p, top_k = self._params.top_p, self._params.top_k
+        if top_p == 1 and top_k < 1:
+            return None
         order = np.argsort(-probs, kind="stable")
         sums = np.cumsum(probs[order])
         # The first id whose sum reaches top_p is the last one that is kept.
-        num_kept = int(np.searchsorted(sums, self._params.top_p * sums[-1])) + 1
-        if self._params.top_k > 0:
-            num_kept = min(num_kept, self._params.top_k)
-        num_kept = min(num_kept, int(np.count_nonzero(probs)))
-        drawn = self._random.random() * sums[num_kept - 1]
-        return int(order[np.searchsorted(sums[: num_kept - 1], drawn, side="right")])
+        num_kept = int(np.searchsorted(sums, top_p * sums[-1])) + 1
+        return order[: min(num_kept, top_k) if top_k > 0 else num_kept]

@@ -47,9 +47,9 @@ class Schema(msgspec.Struct, rename={"ref": "$ref", "any_of": "anyOf", "one_of":
     properties: dict[str, Schema] | None = None
     items: Schema | None = None
     minLength: Size = 1
-    maxLength: Size = _MAX_STRING
+    maxLength: Size | None = None
     minItems: Size = 1
-    maxItems: Size = _MAX_ITEMS
+    maxItems: Size | None = None
     minimum: float | None = None
     maximum: float | None = None
 
@@ -115,7 +115,7 @@ def value(schema: Schema, follow: Allowed) -> Followed:
 
 
 def _string(schema: Schema, follow: Allowed) -> Followed:
-    longest = min(schema.maxLength, max(_MAX_STRING, schema.minLength))
+    longest = _longest(schema.minLength, schema.maxLength, _MAX_STRING)
     yield frozenset([_QUOTE])
     for size in range(longest):
         letters = LETTERS | {BLANK}
@@ -125,6 +125,12 @@ def _string(schema: Schema, follow: Allowed) -> Followed:
     else:
         yield frozenset([_QUOTE])
     return (yield follow)
+
+
+def _longest(least: int, most: int | None, usual: int) -> int:
+    """How long a text or list may become: no longer than usual, where that is allowed."""
+    longest = max(least, usual)
+    return longest if most is None else min(longest, most)
 
 
 def _integer(schema: Schema, follow: Allowed) -> Followed:
@@ -166,7 +172,7 @@ def _null(_schema: Schema, follow: Allowed) -> Followed:
 
 
 def _array(schema: Schema, follow: Allowed) -> Followed:
-    longest = min(schema.maxItems, max(_MAX_ITEMS, schema.minItems))
+    longest = _longest(schema.minItems, schema.maxItems, _MAX_ITEMS)
     end, more = frozenset(b"]"), frozenset(b",")
     yield from literal(b"[")
     for number in range(1, longest + 1):
