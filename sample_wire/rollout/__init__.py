@@ -4,6 +4,10 @@
 holds the conversation itself.  Both take a GenerateInput and give a GenerateOutput, and the
 same conversation with the same engine gives the same sample by either way.
 
+    given = GenerateInput(sample=sample, sampling_params={"max_new_tokens": 512})
+    sessions = functools.partial(SessionClient, "http://10.0.0.7:30500")
+    output = await agentic.generate(given, sessions=sessions, agent=my_agent)
+
 Nothing here does I/O: sessions, engines, tools and agents are passed in.
 """
 

@@ -91,6 +91,9 @@ async def generate(
         TemplateError: the input sample has a response already; there are no partial rollouts.
         ClientError: the engine gave no reply.
         AssemblyError: its reply is malformed; names the turn.
+
+    Cost: a reply is read at once, between two awaits.  Where routing covers long prompts, an
+    incremental `routing` keeps that short, and `adapters.engines.fast_base64()` helps.
     """
     _check(given, max_turns)
     talk = _Talk(given.sample, tokenizer, tools, routing, decode_base64)
@@ -198,9 +201,10 @@ class _Talk:
         self._turns.append(turn)
         if self._tools is None or turn.status is not Status.COMPLETED:
             return []
-        if turn.message is None:
+        text = (turn.message or {}).get("content")
+        if not isinstance(text, str):
             raise AssemblyError("the reply has no text", turn=turn.number, field="text")
-        content, calls = self._tools.parse(turn.message["content"])
+        content, calls = self._tools.parse(text)
         said = {"role": "assistant", "content": content, "tool_calls": calls}
         self._stored += [*self._appended, said]
         self._appended = []
