@@ -13,6 +13,7 @@ from sample_wire.session import (
     EngineKind,
     LinearTrajectory,
     SGLangChat,
+    TreeTrajectory,
     VLLMGenerate,
     matcher,
     upstream_body,
@@ -96,6 +97,23 @@ def test_a_reply_of_one_kind_is_none_of_the_other() -> None:
             session.commit(plan, body, sent(REPLIES[other]), None, None)
         assert refusal(error) == (502, "bad_engine_reply")
         assert session.version == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_tree_tells_and_records_what_a_linear_trajectory_does(kind: str) -> None:
+    words = Words()
+    reader = TurnReader(routing=None, decode_text=words.decode)
+    tree = TreeTrajectory(reader, words, matcher("strict"), kind=KINDS[kind])
+    plan = tree.plan(chat(USER))
+    body = upstream_body(plan, chat(USER), incremental=False)
+    turn = tree.commit(plan, body, sent(REPLIES[kind]), 3.5, None)
+    linear = session_of(kind)
+    plan = linear.plan(chat(USER))
+    same = linear.commit(plan, body, sent(REPLIES[kind]), 3.5, None)
+    assert tree.client_reply(turn) == linear.client_reply(same)
+    assert tree.records() == linear.records()
+    (node,) = tree.metadata(None)["tree"]["nodes"]
+    assert node["response_id"] == {"sglang": "r1", "vllm": "g1"}[kind]
 
 
 def test_vllms_message_is_made_of_the_ids_and_stored() -> None:
