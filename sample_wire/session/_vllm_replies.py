@@ -86,8 +86,8 @@ def completion_of(
     """
     body = msgspec.convert(reply.bare_body(), _Reply)
     choice = body.choices[0]
-    message = turn.message or {}
-    called = bool(message.get("tool_calls")) and choice.finish_reason == "stop"
+    assert turn.message is not None
+    called = "tool_calls" in turn.message and choice.finish_reason == "stop"
     shown = _log_probs(choice, wishes.top_logprobs or 0, tokenizer) if wishes.logprobs else None
     return {
         "id": body.request_id or "",
@@ -97,7 +97,7 @@ def completion_of(
         "choices": [
             {
                 "index": 0,
-                "message": message,
+                "message": turn.message,
                 "logprobs": shown,
                 "finish_reason": "tool_calls" if called else choice.finish_reason,
             }
