@@ -100,9 +100,7 @@ class SGLangChat:
         entries = meta.get("output_token_logprobs") if isinstance(meta, dict) else None
         if not isinstance(meta, dict) or not isinstance(entries, list):
             raise bad_reply("choices[0].meta_info has no output_token_logprobs")
-        message = choice.get("message")
-        if not isinstance(message, dict) or message.get("content") is None:
-            raise bad_reply("choices[0].message has no content")
+        _check_message(choice.get("message"))
         count = meta.get("completion_tokens")
         if type(count) is not int or count != len(entries):
             said = count if type(count) is int else type(count).__name__
@@ -126,6 +124,19 @@ class SGLangChat:
     ) -> dict[str, Any]:
         """The engine's reply but for its arrays."""
         return reply.client_body(turn)
+
+
+def _check_message(message: Any) -> None:
+    """A session goes on from this message: what is no message would make later turns fail."""
+    if not isinstance(message, dict) or message.get("content") is None:
+        raise bad_reply("choices[0].message has no content")
+    if not isinstance(message["content"], str | list):
+        raise bad_reply("choices[0].message.content is neither text nor a list of parts")
+    if not isinstance(message.get("role"), str | None):
+        raise bad_reply("choices[0].message.role is no text")
+    calls = message.get("tool_calls") or []
+    if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
+        raise bad_reply("choices[0].message.tool_calls is no list of objects")
 
 
 SGLANG: Final = SGLangChat()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -70,6 +71,13 @@ def start_vllm(_engine: StubEngine) -> Iterator[StartServer]:
 def vllm_session(start_vllm: StartServer) -> Handle:
     """A new session of a server in front of vLLM that knows of no routing."""
     return start_vllm().create()
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    """Callers that wait at the same time."""
+    with ThreadPoolExecutor(8) as executor:
+        yield executor
 
 
 @pytest.fixture

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Final
 
 import httpx2
 
 from ...errors import SessionError
+from ...session.replies import bad_reply
 from .headers import RawHeaders
 from .settings import ServerSettings
 
@@ -15,6 +18,8 @@ from .settings import ServerSettings
 # that very moment fails, so ours are given up earlier.
 _KEEPALIVE_S: Final = 2.0
 _LAST_PORT: Final = 65535
+_LAST_STATUS: Final = 599
+_CONTROLS: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 # What httpx2 unpacks without further packages.
 _KNOWN_ENCODINGS: Final = ("", "identity", "gzip", "deflate")
 
@@ -55,6 +60,8 @@ class Engine:
                 max_keepalive_connections=settings.max_connections,
                 keepalive_expiry=_KEEPALIVE_S,
             ),
+            # One session's cookies are not another's: none is kept, those of clients pass.
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
             trust_env=False,  # a proxy of the environment is not meant for the engine
         )
 
@@ -68,16 +75,21 @@ class Engine:
             query: the query string as the client sent it, without the question mark.
 
         Raises:
-            SessionError: 502 "engine_unreachable", for every failure of the transport.
+            SessionError: 502 "engine_timeout" where the engine was silent for too long,
+                "engine_unreachable" for every other failure of the transport, and
+                "bad_engine_reply" for a head that no server may send on.
         """
         raw_path = self._base.raw_path.rstrip(b"/") + path.encode()
         url = self._base.copy_with(raw_path=raw_path + b"?" + query if query else raw_path)
         try:
             async with self._client.stream(method, url, headers=headers, content=body) as response:
                 whole = await _read(response)
+        except httpx2.TimeoutException as error:
+            limit = f"the engine was silent for {self._client.timeout.read} s (timeout_s)"
+            raise _transport_error(error, limit, "engine_timeout") from None
         except httpx2.HTTPError as error:
-            text = f"backend transport error: {type(error).__name__}: {error}"
-            raise SessionError(text, code="engine_unreachable", http_status=502) from None
+            raise _transport_error(error, str(error), "engine_unreachable") from None
+        _check_head(response.status_code, response.headers.raw)
         return EngineReply(response.status_code, response.headers.raw, whole)
 
     async def aclose(self) -> None:
@@ -96,6 +108,20 @@ def _checked_url(text: str) -> httpx2.URL:
     if url.query or url.fragment or (url.port or 1) > _LAST_PORT:
         raise ValueError("the engine's URL is a host, maybe a port, and maybe a path")
     return url
+
+
+def _transport_error(error: Exception, text: str, code: str) -> SessionError:
+    text = f"backend transport error: {type(error).__name__}: {text}"
+    return SessionError(text, code=code, http_status=502)
+
+
+def _check_head(status: int, headers: RawHeaders) -> None:
+    """What passes can be sent to the client: our own server closes the connection over others."""
+    if status > _LAST_STATUS:
+        raise bad_reply(f"its status is {status}")
+    for name, value in headers:
+        if _CONTROLS.search(value):
+            raise bad_reply(f"its header {name.decode('latin-1')} holds a control character")
 
 
 async def _read(response: httpx2.Response) -> bytes | bytearray:
