@@ -24,6 +24,7 @@ from ._assemble_command import (
     routing_spec,
 )
 from ._report import printable, summary_text
+from ._tree_report import tree_text
 from .adapters.server import command as serving
 from .assembly import AssemblyResult
 from .bench import SHAPES, bench_lines
@@ -83,7 +84,9 @@ def _parser() -> argparse.ArgumentParser:
 
     inspect = commands.add_parser("inspect", help="say what a payload holds")
     inspect.add_argument("file", metavar="FILE", help="the payload; - reads standard input")
-    inspect.add_argument("--json", action="store_true", help="print one JSON object")
+    form = inspect.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print one JSON object")
+    form.add_argument("--tree", action="store_true", help="print the session's tree instead")
     inspect.add_argument(
         "--no-max-id", action="store_true", help="leave R3's bytes unread, and its max id out"
     )
@@ -136,13 +139,12 @@ def _add_reading_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _inspect(arguments: argparse.Namespace) -> int:
+    reading = {"field_set": arguments.field_set, "max_samples": arguments.max_samples}
     try:
-        summary = inspect_payload(
-            _read(arguments.file),
-            field_set=arguments.field_set,
-            max_samples=arguments.max_samples,
-            max_ids=not arguments.no_max_id,
-        )
+        if arguments.tree:
+            print(tree_text(_read(arguments.file), **reading))
+            return 0
+        summary = inspect_payload(_read(arguments.file), **reading, max_ids=not arguments.no_max_id)
     except DecodeError as error:
         _complain_of(arguments.file, error)
         return REFUSED

@@ -171,7 +171,7 @@ class LinearTrajectory:
     def collected(
         self,
         max_seq_len: int | None,
-        agent: Mapping[str, Any] | None,  # noqa: ARG002  # laid over the sample by its client
+        agent: object,  # noqa: ARG002  # laid over the sample by its client
         mismatches: Mapping[int, Mismatch],
         options: SampleOptions,
     ) -> Collected:

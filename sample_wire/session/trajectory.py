@@ -156,7 +156,7 @@ class Trajectory(Protocol):
     def collected(
         self,
         max_seq_len: int | None,
-        agent: Mapping[str, Any] | None,
+        agent: object,
         mismatches: Mapping[int, Mismatch],
         options: SampleOptions,
     ) -> Collected:
@@ -164,7 +164,7 @@ class Trajectory(Protocol):
 
         Args:
             max_seq_len: tokens that a sample may have; None for no limit.
-            agent: what the agent leaves to the samples, or None.
+            agent: what the agent leaves to the samples, a JSON object, or None.
             mismatches: reports on the snapshots of all ends, by version.
             options: how samples are made.
 

@@ -150,7 +150,7 @@ class TreeTrajectory:
     def collected(
         self,
         max_seq_len: int | None,
-        agent: Mapping[str, Any] | None,
+        agent: object,
         mismatches: Mapping[int, Mismatch],
         options: SampleOptions,
     ) -> Collected:
@@ -160,11 +160,9 @@ class TreeTrajectory:
 
         Raises:
             AssemblyError: a leaf's turns cannot become a sample; it names the leaf.
-            SessionError: 422 "hook_failed".
+            SessionError: 422 "hook_failed", or "invalid_metadata" where the agent's is no object.
         """
-        metadata = self.metadata(mismatches.get(self.version))
-        if agent is not None:
-            metadata["agent"] = dict(agent)
+        metadata = self.metadata(mismatches.get(self.version)) | _agents(agent)
         if not len(self._nodes):
             return Collected([], metadata, "no_records")
         samples = []
@@ -203,6 +201,17 @@ def _leaf_of(path: list[Node]) -> dict[str, Any]:
         "path_node_ids": [node.id for node in path],
         "response_id": leaf.commit.response_id,
     }
+
+
+def _agents(agent: object) -> dict[str, Any]:
+    """The agent's object as the session's metadata tells it."""
+    if not isinstance(agent, dict | None):
+        raise SessionError(
+            f"metadata is a {type(agent).__name__}, not an object and not null",
+            code="invalid_metadata",
+            http_status=422,
+        )
+    return {} if agent is None else {"agent": agent}
 
 
 def _truncated(node: Node) -> SessionError:

@@ -213,3 +213,23 @@ def test_the_rows_are_those_of_the_recording(played: Played) -> None:
     assert sample.rollout_routed_experts is not None
     assert sample.rollout_routed_experts.shape == (974, 4, 8)
     assert sample.prefix_cache_info.cached_tokens == 256 + 512 + 768
+
+
+@pytest.mark.parametrize("limit", [None, 831, 270])
+def test_a_tree_gives_the_same_sample(
+    played: Played, tokenizer: HFTokenizer, engine: StubEngine, limit: int | None
+) -> None:
+    kind = {"engine_kind": "vllm", "trajectory": "tree"}
+    with running(tokenizer, engine.url, routing=SPEC, **kind) as site:
+        branch = Played(site.create(), engine, tokenizer).session
+        found = branch.collect(limit).samples
+    expected = played.session.collect(limit).samples
+    for sample, other in zip(found, expected, strict=True):
+        told = {**sample.metadata, "lifecycle": other.metadata["lifecycle"]}
+        assert told.pop("leaf")["path_node_ids"] == list(range(len(TURNS)))
+        ids = REQUESTS[-1]["token_ids"]
+        assert told.pop("accumulated_token_ids")[: len(ids)] == ids
+        assert isinstance(told.pop("tito_session_mismatch"), list)
+        assert told == other.metadata
+        sample.metadata = other.metadata
+        assert facts(sample, lifecycle=True) == facts(other, lifecycle=True)

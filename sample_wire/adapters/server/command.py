@@ -16,6 +16,7 @@ from ...sample import Sample
 from ..tokenizer._families import FAMILIES
 from .engine_kinds import ENGINE_KINDS
 from .settings import DEFAULT_PORT, ServerSettings, routing_of_model
+from .trajectories import FIELD_SETS
 
 _FAMILY_HELP: Final = "the model's: how a turn is joined to the one before it (default %(default)s)"
 
@@ -40,7 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--workers", type=_positive, default=1, metavar="N", help="processes, on N ports")
     add("--matcher", default="strict", help="how replayed messages are compared")
-    add("--field-set", type=int, choices=tuple(Sample.__sample_schema__.field_sets), default=1)
+    add("--trajectory", choices=tuple(FIELD_SETS), default="linear", help="(default %(default)s)")
+    add("--pick", metavar="HOOK", help="dotted path of a function that picks a tree's samples")
+    add("--post-process", metavar="HOOK", help="of one that changes those that were picked")
+    add("--field-set", type=int, choices=tuple(Sample.__sample_schema__.field_sets))
     add("--timeout", type=float, default=600.0, metavar="S", help="of the engine; 0 is none")
     add("--idle-timeout", type=float, metavar="S", help="drop sessions not used for this long")
     add("--speculative", action="store_true", help="keep speculative decoding counters")
@@ -78,6 +82,9 @@ def settings_of(options: argparse.Namespace) -> ServerSettings:
         indexer=options.indexer,
         speculative=options.speculative,
         keep_messages=options.keep_messages,
+        trajectory=options.trajectory,
+        pick=options.pick,
+        post_process=options.post_process,
         field_set=options.field_set,
         timeout_s=options.timeout or None,
         idle_timeout_s=options.idle_timeout,

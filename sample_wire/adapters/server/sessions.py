@@ -22,8 +22,7 @@ async def health(state: ServerState, _request: Request) -> Response:
 
 async def create(state: ServerState, request: Request) -> Response:
     """POST /sessions: a new session, what its samples will look like, and on which server."""
-    field_set = state.settings.field_set
-    wire = {"field_set": field_set, "schema": state.schema.fingerprint(field_set)}
+    wire = {"field_set": state.field_set, "schema": state.schema.fingerprint(state.field_set)}
     check_handshake(await request.body(), wire)
     state.drop_idle()
     session = state.registry.create(time.monotonic())

@@ -36,7 +36,10 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
         indexer: ask the engine for its indexer arrays too; SGLang has them.
         speculative: keep speculative decoding counters; SGLang tells them.
         keep_messages: put the last turn's messages into a sample's metadata.
-        field_set: the field set of the payloads.
+        trajectory: "linear", or "tree": then retries and branches are kept, and a session gives
+            a sample for each branch.
+        pick, post_process: dotted paths of a tree's hooks, or None for those of the library.
+        field_set: the field set of the payloads; None is 1, and 2 for trees.
         timeout_s: how long the engine may keep silent; None for ever.
         max_connections: connections to the engine at a time.
         idle_timeout_s: a session that nobody used for this long is dropped when the next one
@@ -62,7 +65,10 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     indexer: bool = False
     speculative: bool = False
     keep_messages: bool = False
-    field_set: int = 1
+    trajectory: str = "linear"
+    pick: str | None = None
+    post_process: str | None = None
+    field_set: int | None = None
     timeout_s: float | None = 600.0
     max_connections: int = 1024
     idle_timeout_s: float | None = None
