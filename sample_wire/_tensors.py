@@ -68,14 +68,15 @@ class DenseField:
         Raises:
             ValueRefusedError: the tensors would not be equal to the value.
         """
-        if isinstance(value, RowBlocks):
-            return self._encode_blocks(index, value, tensors)
         if type(value) is not np.ndarray or not (
             value.dtype is self._dtype and value.flags.c_contiguous
         ):
+            if isinstance(value, RowBlocks):
+                return self._encode_blocks(index, value, tensors)
             value = wire_array(value, self._dtype, strict=self._strict)
         shape: tuple[int, ...] = value.shape
-        self._check_rank(len(shape))
+        if len(shape) != self.rank:
+            self._check_rank(len(shape))
         tensors.append(tensor_of(f"{self.name}.{index}", self._wire, value))
         return shape
 

@@ -173,7 +173,7 @@ def _check_sample(
             axes[field.sets] = shape[0]
         if field.rows is not None:
             shapes.append((name, field.rows, shape))
-    for name, axis in plan.json_axes:
+    for _, name, axis in plan.json_axes:
         axes[axis] = getattr(document, name)
     try:
         check_rows(axes, shapes, plan.axis_names)
