@@ -154,15 +154,13 @@ class Documents:
     def _has_only_flat(self, document: Any) -> bool:
         """Whether a canonical document nests no deeper than _SHALLOW_DEPTH, told from its values:
         the text of a large response takes longer to search."""
-        return (
-            self._is_shallow
-            and is_flat(document.session_metadata)
-            and all(
-                is_flat(getattr(sample, field.name))
-                for sample in document.samples
-                for _, field in self._free
-            )
-        )
+        if not (self._is_shallow and is_flat(document.session_metadata)):
+            return False
+        for sample in document.samples:
+            for _, field in self._free:
+                if not is_flat(getattr(sample, field.name)):
+                    return False
+        return True
 
     def _check_unusual(self, text: bytes, max_depth: int) -> None:
         """A document that is not spelled as ours: refuses repeated keys and lacking ones."""
