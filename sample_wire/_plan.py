@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ._declarations import Axis, Computed, Json
-from ._meta import Documents, JsonField
+from ._json_fields import JsonField
+from ._meta import Documents
 from ._tensors import array_field
 from .overlay import Overlay
 from .schema import Schema
@@ -26,7 +27,7 @@ class Plan:
         json_fields: the JSON fields, in order of declaration.
         json_names: their names.
         array_values, json_values: read those fields of a sample, as tuples.
-        json_axes: name and axis of each JSON field that sets an axis.
+        json_axes: place, name and axis of each JSON field that sets an axis.
         axis_names: the name of the field that sets each axis.
         names: every computed field of the field set.
         null_names: array fields that a payload may list as null.
@@ -71,8 +72,10 @@ class Plan:
         self.json_names = tuple(field.name for field in self.json_fields)
         self.array_values = _tuple_getter([field.name for field in self.arrays])
         self.json_values = _tuple_getter(list(self.json_names))
-        self.json_axes: tuple[tuple[str, Axis], ...] = tuple(
-            (field.name, field.sets) for field in self.json_fields if field.sets is not None
+        self.json_axes: tuple[tuple[int, str, Axis], ...] = tuple(
+            (at, field.name, field.sets)
+            for at, field in enumerate(self.json_fields)
+            if field.sets is not None
         )
         self.axis_names = schema.axis_names
         self.names = frozenset(owners)

@@ -39,6 +39,7 @@ class DenseField:
         "_dtype",
         "_strict",
         "_wire",
+        "_wire_name",
         "is_list",
         "name",
         "null_is_empty",
@@ -60,6 +61,7 @@ class DenseField:
         self.rank = codec.rank if isinstance(codec, Tensor) else 1
         self._strict = isinstance(codec, Tensor) and codec.strict
         self._wire = typing.cast(WireDtype, wire_of(codec))
+        self._wire_name = self._wire.name
         self._dtype = self._wire.dtype
 
     def encode(self, index: int, value: Any, tensors: list[TensorToWrite]) -> tuple[int, ...]:
@@ -68,14 +70,15 @@ class DenseField:
         Raises:
             ValueRefusedError: the tensors would not be equal to the value.
         """
-        if isinstance(value, RowBlocks):
-            return self._encode_blocks(index, value, tensors)
         if type(value) is not np.ndarray or not (
             value.dtype is self._dtype and value.flags.c_contiguous
         ):
+            if isinstance(value, RowBlocks):
+                return self._encode_blocks(index, value, tensors)
             value = wire_array(value, self._dtype, strict=self._strict)
         shape: tuple[int, ...] = value.shape
-        self._check_rank(len(shape))
+        if len(shape) != self.rank:
+            self._check_rank(len(shape))
         tensors.append(tensor_of(f"{self.name}.{index}", self._wire, value))
         return shape
 
@@ -110,7 +113,9 @@ class DenseField:
         Raises:
             FieldError: one is not there, or is of another dtype or rank.
         """
-        ref = self._find(tensors, index, f"{self.name}.{index}", self._wire)
+        ref = tensors.get(f"{self.name}.{index}")
+        if ref is None or ref.dtype != self._wire_name or len(ref.shape) != self.rank:
+            raise self._misfit(index, ref, self._wire)
         return (ref,), ref.shape
 
     def read(self, container: Container, refs: Refs, index: int) -> Any:  # noqa: ARG002  # ragged fields name the sample
@@ -137,19 +142,13 @@ class DenseField:
             got=facts.get("got"),
         )
 
-    def _find(
-        self, tensors: dict[str, TensorRef], index: int, name: str, wire: WireDtype
-    ) -> TensorRef:
-        ref = tensors.get(name)
+    def _misfit(self, index: int, ref: TensorRef | None, wire: WireDtype) -> FieldError:
+        """The error about a tensor that is not there, or not of the dtype and the field's rank."""
         if ref is None:
-            raise self.error(index, "has no tensor, and is not listed in nulls")
-        if ref.dtype != wire[0] or len(ref.shape) != self.rank:
-            expected, got = (
-                f"{wire.name} of rank {self.rank}",
-                f"{ref.dtype} of rank {len(ref.shape)}",
-            )
-            raise self.error(index, f"is {got}, not {expected}", expected=expected, got=got)
-        return ref
+            return self.error(index, "has no tensor, and is not listed in nulls")
+        expected = f"{wire.name} of rank {self.rank}"
+        got = f"{ref.dtype} of rank {len(ref.shape)}"
+        return self.error(index, f"is {got}, not {expected}", expected=expected, got=got)
 
 
 class RaggedField(DenseField):
@@ -176,8 +175,8 @@ class RaggedField(DenseField):
 
     def find(self, tensors: dict[str, TensorRef], index: int) -> tuple[Refs, typing.Sequence[int]]:
         names = self._names(index)
-        values = self._find(tensors, index, names[0], self._wire)
-        offsets = self._find(tensors, index, names[1], _OFFSETS)
+        values = self._vector(tensors, index, names[0], self._wire)
+        offsets = self._vector(tensors, index, names[1], _OFFSETS)
         if offsets.shape[0] == 0:
             raise self.error(index, "has no offsets, not even the first")
         return (values, offsets), (offsets.shape[0] - 1,)
@@ -201,6 +200,14 @@ class RaggedField(DenseField):
     def is_list_of_lists(self) -> bool:
         """Whether the rows too are wanted as lists; the rows' container always is one."""
         return self.is_list
+
+    def _vector(
+        self, tensors: dict[str, TensorRef], index: int, name: str, wire: WireDtype
+    ) -> TensorRef:
+        ref = tensors.get(name)
+        if ref is None or ref.dtype != wire.name or len(ref.shape) != 1:
+            raise self._misfit(index, ref, wire)
+        return ref
 
     def _names(self, index: int) -> tuple[str, str]:
         return f"{self.name}.values.{index}", f"{self.name}.offsets.{index}"

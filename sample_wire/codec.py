@@ -91,9 +91,9 @@ def encode_samples(
                 f"sample {index} is a {type(sample).__name__}, not a {plan.sample_type.__name__}"
             )
         documents.append(_encode_sample(plan, index, sample, tensors))
-    text = memoryview(write_document(documents, session_metadata, empty_reason))
-    size = text.nbytes
-    tensors.append((_UINT8.order, META_TENSOR, _UINT8.name, (size,), (text,), size))
+    text = write_document(documents, session_metadata, empty_reason)
+    size = len(text)
+    tensors.append((_UINT8.order, META_TENSOR, _UINT8.name, (size,), (memoryview(text),), size))
     return build_container(tensors)
 
 
@@ -119,8 +119,8 @@ def _encode_sample(plan: Plan, index: int, sample: object, tensors: list[TensorT
         if field.rows is not None:
             shapes.append((field.name, field.rows, shape))
     text, values = plan.documents.write_sample(plan.json_values(sample), nulls, index)
-    for name, axis in plan.json_axes:
-        axes[axis] = values[name]
+    for at, _, axis in plan.json_axes:
+        axes[axis] = values[at]
     try:
         check_rows(axes, shapes, plan.axis_names)
     except RowRuleError as error:

@@ -172,6 +172,8 @@ def _independent(value: Any, copy_arrays: bool) -> Any:
     if kind in _SHARED:
         return value
     if kind is dict:
+        if _SHARED.issuperset(map(type, value.values())):
+            return value.copy()  # the usual case, decided at C speed
         return {
             key: item if type(item) in _SHARED else _independent(item, copy_arrays)
             for key, item in value.items()
