@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from benchmarks._assembly import has_pybase64, session_of
+from benchmarks._assembly import has_pybase64
 from benchmarks._client_memory import client_peaks
 from benchmarks._figures import Result, Results
 from benchmarks._health import Health, watched
