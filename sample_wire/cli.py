@@ -259,6 +259,7 @@ def _read(name: str) -> bytes | mmap.mmap:
 def _write(name: str, payload: Payload) -> None:
     if name == _STDOUT:
         payload.write_to(sys.stdout.buffer)
+        sys.stdout.buffer.flush()  # whoever does not take it is noticed here, not at exit
         return
     with open(name, "wb") as file:
         payload.write_to(file)

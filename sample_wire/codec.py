@@ -179,12 +179,7 @@ def decode_samples(
 
     Source: SPEC sections 8 and 9.
     """
-    schema = schema or schema_of(type(template))
-    if not isinstance(template, schema.sample_type):
-        raise TypeError(
-            f"the template is a {type(template).__name__}, not a {schema.sample_type.__name__}"
-        )
-    plan = plan_of(schema, field_set)
+    plan = plan_for(template, field_set, schema)
     reader = PayloadReader(
         buffer,
         plan,
@@ -198,6 +193,20 @@ def decode_samples(
     samples = [_lay_over(plan, template, values, copy) for values in decoded]
     document = reader.document
     return SamplesReply(samples, document.session_metadata, document.empty_reason)
+
+
+def plan_for(template: object, field_set: int, schema: Schema | None) -> Plan:
+    """How payloads for a template are read.
+
+    Raises:
+        TypeError: the template is not of the schema's class.
+    """
+    schema = schema or schema_of(type(template))
+    if not isinstance(template, schema.sample_type):
+        raise TypeError(
+            f"the template is a {type(template).__name__}, not a {schema.sample_type.__name__}"
+        )
+    return plan_of(schema, field_set)
 
 
 def _lay_over(plan: Plan, template: SampleT, values: dict[str, Any], copy: bool) -> SampleT:

@@ -42,3 +42,9 @@ def _interruptible() -> None:
     A process that was started in the background ignores SIGINT, and so would its children.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _buffered() -> None:
+    """What the tests start buffers its output, as it does for users, whatever this shell says."""
+    os.environ.pop("PYTHONUNBUFFERED", None)

@@ -20,6 +20,7 @@ import operator
 import random
 import re
 import sys
+import urllib.parse
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Final, Literal, TypeVar
 
@@ -27,7 +28,8 @@ import msgspec
 
 from .._json import MAX_JSON_DEPTH, encode_json
 from .._plain import NotPlainError, plain_object
-from ..codec import SamplesReply, decode_samples
+from .._plan import plan_of
+from ..codec import SamplesReply, decode_samples, plan_for
 from ..errors import ClientError, CollectTimeout, EncodeError
 from ..sample import Sample
 from ..schema import Schema
@@ -37,6 +39,9 @@ COLLECT_TIMEOUT_S: Final = 120.0
 # What a path segment may hold without being quoted or resolved; servers use 32 hex digits.
 _SESSION_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _SERVER_URL: Final = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?", re.IGNORECASE)
+
+# Three years; timers overflow at a few hundred.
+_MAX_TIME_S: Final = 1e8
 
 logger: Final = logging.getLogger("sample_wire.client")
 SampleT = TypeVar("SampleT")
@@ -48,6 +53,12 @@ _MEDIA_TYPES: Final[dict[Kind, str | None]] = {
     "collect": "application/octet-stream",
     "delete": None,
 }
+
+
+def _check_time(name: str, time_s: float | None) -> None:
+    """Passes for a limit that every timer can keep; None is none."""
+    if time_s is not None and not 0 < time_s <= _MAX_TIME_S:
+        raise ValueError(f"{name} is a time above 0 and up to {_MAX_TIME_S:g} s, not {time_s}")
 
 
 class ClientLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +83,10 @@ class ClientLimits(msgspec.Struct, frozen=True, kw_only=True):
         """Refuses a client that could never send anything."""
         if self.create_tries < 1:
             raise ValueError(f"create_tries is at least 1, not {self.create_tries}")
+        if not 0 <= self.create_pause_s <= _MAX_TIME_S:
+            raise ValueError(f"create_pause_s is a time from 0 on, not {self.create_pause_s}")
+        _check_time("create_timeout_s", self.create_timeout_s)
+        _check_time("delete_timeout_s", self.delete_timeout_s)
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -172,7 +187,9 @@ class SessionSteps:
         self._servers = _server_urls(servers)
         self._field_set = field_set
         self._schema = schema
-        self._fingerprint = (schema or Sample.__sample_schema__).fingerprint(field_set)
+        agreed = schema or Sample.__sample_schema__
+        plan_of(agreed, field_set)  # refuses a field set that there is not
+        self._fingerprint = agreed.fingerprint(field_set)
         self._handshake = handshake
         self._limits = limits
         self._server_url = ""
@@ -212,13 +229,18 @@ class SessionSteps:
         """Where the session lives.  Raises as session_id."""
         return f"{self.server_url}/sessions/{self._session_id}"
 
+    @property
+    def has_session(self) -> bool:
+        """Whether the server holds a session that nobody has told it to delete."""
+        return self.stage in ("open", "collecting")
+
     def _require_session(self) -> None:
         if self.stage in ("none", "creating"):
             raise ClientError("there is no session: create one first")
 
     def create(self) -> Steps[str]:
         """Opens a session; gives its id."""
-        if self.stage in ("creating", "open", "collecting"):
+        if self.stage == "creating" or self.has_session:
             raise ClientError("the client has a session: delete it before you create another")
         self._server_url, self.stage = random.choice(self._servers), "creating"
         try:
@@ -242,13 +264,15 @@ class SessionSteps:
         metadata: Mapping[str, Any] | None,
         timeout_s: float | None,
     ) -> Steps[SamplesReply[SampleT]]:
-        """Fetches the samples, then ends the session."""
+        """Fetches the samples, then ends the session; wrong arguments leave it open."""
         url = self.session_url
         if self.stage != "open":
             raise ClientError("collect is called once a session, before it is deleted")
+        content = _collect_body(max_seq_len, metadata)
+        plan_for(template, self._field_set, self._schema).overlay.check_template(template)
+        _check_time("timeout_s", timeout_s)
         self.stage = "collecting"
         try:
-            content = _collect_body(max_seq_len, metadata)
             answer = yield Request(
                 "collect", f"{url}/samples", content, timeout_s, self._limits.max_reply_bytes
             )
@@ -323,9 +347,19 @@ def _server_urls(servers: str | Sequence[str]) -> tuple[str, ...]:
     if not urls:
         raise ValueError("a client needs the URL of a server")
     for url in urls:
-        if _SERVER_URL.fullmatch(url) is None:
+        if _SERVER_URL.fullmatch(url) is None or not _names_a_host(url):
             raise ValueError(f"a server's URL is http(s)://host:port and maybe a path, not {url!r}")
     return tuple(url.rstrip("/") for url in urls)
+
+
+def _names_a_host(url: str) -> bool:
+    """Whether there is a host that can be looked up, and no port that cannot be."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        parts.port  # noqa: B018  # looking it up checks it
+        return bool((parts.hostname or "").encode("idna"))
+    except ValueError:
+        return False
 
 
 def _read_created(answer: Answer) -> _Created:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Final
 
 import httpx2
@@ -45,6 +46,8 @@ def engine_http(timeout_s: float | None, max_connections: int) -> httpx2.AsyncCl
             max_keepalive_connections=max_connections,
             keepalive_expiry=_KEEPALIVE_S,
         ),
+        # One session's cookies are not another's: none is kept, those of clients pass.
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         trust_env=False,  # a proxy of the environment is not meant for the engine
     )
 

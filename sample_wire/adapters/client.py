@@ -19,6 +19,7 @@ import anyio
 import httpx2
 
 from ..codec import SamplesReply
+from ..errors import ClientError
 from ..schema import Schema
 from ._client_answer import Answer
 from ._client_core import COLLECT_TIMEOUT_S, ClientLimits, Request, SessionSteps, Steps
@@ -48,7 +49,7 @@ class ClientBase(Generic[HttpT]):
             one that uses no proxy of the environment, and is closed with this client.
 
     Raises:
-        ValueError: no server, or something that is not an HTTP URL.
+        ValueError: no server, something that is not an HTTP URL, or no such field set.
     """
 
     _http_type: type[HttpT]
@@ -114,6 +115,10 @@ class ClientBase(Generic[HttpT]):
         """
         return f"{self._steps.session_url}/v1"
 
+    def _require_open(self) -> None:
+        if self._http.is_closed:
+            raise ClientError("the client is closed: make another for another session")
+
 
 class SessionClient(ClientBase[httpx2.AsyncClient]):
     """One session at a time, for async code; a context manager that creates it and ends it.
@@ -130,8 +135,9 @@ class SessionClient(ClientBase[httpx2.AsyncClient]):
             ServerError: the server refused; code "schema_mismatch" where it would send another
                 field set or schema than this client decodes.
             ClientError: no server could be reached in all tries, its answer is not as agreed or
-                names another schema, or there is a session already.
+                names another schema, there is a session already, or the client is closed.
         """
+        self._require_open()
         return await self._run(self._steps.create())
 
     async def collect(
@@ -145,7 +151,8 @@ class SessionClient(ClientBase[httpx2.AsyncClient]):
         """The session's samples, laid over copies of the template.  Ends the session.
 
         The request is sent once and never again.  Whatever comes of it, cancellation too, the
-        session is deleted before this returns or raises.
+        session is deleted before this returns or raises.  Arguments that do not hold are
+        refused before anything is sent: the session stays open.
 
         Args:
             template: the trainer's input sample; never changed.
@@ -164,8 +171,9 @@ class SessionClient(ClientBase[httpx2.AsyncClient]):
                 no session is open.
             DecodeError: as for decode_samples; LimitError also for a body of more than
                 max_reply_bytes.
-            TemplateError, TypeError: as for decode_samples.
+            TemplateError, TypeError: as for decode_samples, before anything is sent.
             EncodeError: metadata that JSON does not carry.
+            ValueError: timeout_s is not above 0.
 
         Cost: one copy of the body; at most 1.35 payloads of memory.
         """
@@ -185,7 +193,7 @@ class SessionClient(ClientBase[httpx2.AsyncClient]):
     async def aclose(self) -> None:
         """Ends a session that is open, and closes the HTTP client if it is this one's own."""
         try:
-            if self._steps.stage == "open":
+            if self._steps.has_session:
                 await self.delete()
         finally:
             if self._owns_http:
@@ -234,9 +242,10 @@ class SessionClient(ClientBase[httpx2.AsyncClient]):
             ) as response:
                 answer = request.answered(response.status_code, response.headers)
                 async with contextlib.aclosing(response.aiter_bytes()) as chunks:
-                    async for chunk in chunks:
-                        if not answer.add(chunk):
-                            break
+                    with _words_kept(answer):
+                        async for chunk in chunks:
+                            if not answer.add(chunk):
+                                break
         answer.finish()
         return answer
 
@@ -248,6 +257,7 @@ class SyncSessionClient(ClientBase[httpx2.Client]):
 
     def create(self) -> str:
         """As SessionClient.create."""
+        self._require_open()
         return self._run(self._steps.create())
 
     def collect(
@@ -272,7 +282,7 @@ class SyncSessionClient(ClientBase[httpx2.Client]):
     def close(self) -> None:
         """As SessionClient.aclose."""
         try:
-            if self._steps.stage == "open":
+            if self._steps.has_session:
                 self.delete()
         finally:
             if self._owns_http:
@@ -322,11 +332,22 @@ class SyncSessionClient(ClientBase[httpx2.Client]):
         ):
             deadline.watch(response.extensions.get("network_stream"))
             answer = request.answered(response.status_code, response.headers)
-            for chunk in response.iter_bytes():
-                if not answer.add(chunk):
-                    break
+            with _words_kept(answer):
+                for chunk in response.iter_bytes():
+                    if not answer.add(chunk):
+                        break
         answer.finish()
         return answer
+
+
+@contextlib.contextmanager
+def _words_kept(answer: Answer) -> Iterator[None]:
+    """A refusal that breaks off is a refusal: its status is known, and some of its words."""
+    try:
+        yield
+    except httpx2.RequestError:
+        if answer.is_success:
+            raise
 
 
 @contextlib.contextmanager

@@ -245,7 +245,14 @@ def _check_count(name: str, found: int, log_probs: int, turn: int) -> None:
 
 
 def ids_array(ids: object, what: str, turn: int | None) -> npt.NDArray[np.int64]:
-    """A list of integers, or an integer array, as int64."""
+    """A list of integers, or an integer array, as int64; none is below 0."""
+    found = _int64(ids, what, turn)
+    if found.size and found.min() < 0:
+        raise AssemblyError(f"one of the {what} ids is below 0", turn=turn)
+    return found
+
+
+def _int64(ids: object, what: str, turn: int | None) -> npt.NDArray[np.int64]:
     if isinstance(ids, np.ndarray) and ids.dtype.kind == "i" and ids.ndim == 1:
         return ids.astype(np.int64, copy=False)
     if not isinstance(ids, (list, tuple)) or not {*map(type, ids)} <= {int}:

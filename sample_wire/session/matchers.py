@@ -100,9 +100,13 @@ def _imported(selector: str) -> MessageMatcher:
         found = getattr(importlib.import_module(module_name), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"message matcher {selector!r} cannot be imported: {error}") from error
-    if not callable(found) or any(
-        inspect.iscoroutinefunction(part) or inspect.isasyncgenfunction(part)
-        for part in (found, getattr(found, "__call__", None))  # noqa: B004  # its own, to look at
+    if (
+        not callable(found)
+        or isinstance(found, type)
+        or any(
+            inspect.iscoroutinefunction(part) or inspect.isasyncgenfunction(part)
+            for part in (found, getattr(found, "__call__", None))  # noqa: B004  # its own, to look at
+        )
     ):
         raise ValueError(f"message matcher {selector!r} is no synchronous function")
     return found  # type: ignore[no-any-return]  # what it returns is checked at each call

@@ -89,9 +89,7 @@ def check_reply(body: Any) -> None:
     entries = meta.get("output_token_logprobs") if isinstance(meta, dict) else None
     if not isinstance(meta, dict) or not isinstance(entries, list):
         raise bad_reply("choices[0].meta_info has no output_token_logprobs")
-    message = choices[0].get("message")
-    if not isinstance(message, dict) or message.get("content") is None:
-        raise bad_reply("choices[0].message has no content")
+    _check_message(choices[0].get("message"))
     count = meta.get("completion_tokens")
     if type(count) is not int or count != len(entries):
         said = count if type(count) is int else type(count).__name__
@@ -100,6 +98,19 @@ def check_reply(body: Any) -> None:
         encode_json(body)
     except (UnicodeError, RecursionError):
         raise bad_reply("it cannot be written as JSON again") from None
+
+
+def _check_message(message: Any) -> None:
+    """A session goes on from this message: what is no message would make later turns fail."""
+    if not isinstance(message, dict) or message.get("content") is None:
+        raise bad_reply("choices[0].message has no content")
+    if not isinstance(message["content"], str | list):
+        raise bad_reply("choices[0].message.content is neither text nor a list of parts")
+    if not isinstance(message.get("role"), str | None):
+        raise bad_reply("choices[0].message.role is no text")
+    calls = message.get("tool_calls") or []
+    if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
+        raise bad_reply("choices[0].message.tool_calls is no list of objects")
 
 
 def bad_reply(why: str) -> SessionError:

@@ -8,13 +8,14 @@ option with the request of the turn it builds on where their JSON is equal.
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from .._json import encode_json
+from .._json import MAX_JSON_DEPTH, encode_json, exceeds_depth
 from ..errors import SessionError
 from .tokenizer import TokenizerAdapter
 
@@ -46,17 +47,34 @@ def parse_body(text: bytes) -> dict[str, Any]:
     """The object that a request body holds; an empty body is an empty object.
 
     Raises:
-        SessionError: 400 "invalid_json" for what is no JSON or no UTF-8, "bad_request" for
-            JSON that is no object.
+        SessionError: 400 "invalid_json" for what is no JSON, no UTF-8 or nests too deep,
+            "bad_request" for JSON that is no object.
     """
+    if exceeds_depth(text, MAX_JSON_DEPTH):
+        raise _invalid_json(f"it nests deeper than {MAX_JSON_DEPTH}")
     try:
         body = msgspec.json.decode(text) if text else {}
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        message = f"invalid JSON body: {error}"
-        raise SessionError(message, code="invalid_json", http_status=400) from None
+    except (msgspec.DecodeError, UnicodeError) as error:
+        why = "a string holds a lone surrogate" if _has_lone_surrogate(text) else str(error)
+        raise _invalid_json(why) from None
     if not isinstance(body, dict):
         raise bad_request("the body is no JSON object")
     return body
+
+
+def _has_lone_surrogate(text: bytes) -> bool:
+    """Whether this is why msgspec does not take the text, which speaks of truncation then."""
+    try:
+        encode_json(json.loads(text))
+    except UnicodeEncodeError:
+        return True
+    except ValueError:
+        return False
+    return False
+
+
+def _invalid_json(why: str) -> SessionError:
+    return SessionError(f"invalid JSON body: {why}", code="invalid_json", http_status=400)
 
 
 def normalise(
@@ -70,8 +88,15 @@ def normalise(
         routing, indexer: whether the engine is to return these arrays.
 
     Raises:
-        SessionError: 400 "template_kwargs".
+        SessionError: 400 "template_kwargs"; "routing_off" for a wish that no reply could be
+            read after: without the shape of the engine's routing.
     """
+    if body.get("return_routed_experts") and not routing:
+        raise SessionError(
+            "return_routed_experts: this server was not told the shape of the engine's routing",
+            code="routing_off",
+            http_status=400,
+        )
     normal = dict(body)
     wants_stream = bool(normal.pop("stream", None))
     normal.pop("stream_options", None)

@@ -68,6 +68,7 @@ REFUSALS: Final = {
     for status in (400, 404, 409, 413, 422, 429, 500, 502, 503)
 } | {
     "redirect 307": Failure(answer(b"", "Location: /elsewhere", status=307), ServerError),
+    "truncated refusal": Failure(sends(head(422, length=1000), b"{", then=hang_up), ServerError),
     "redirect 303": Failure(answer(b"", "Location: /elsewhere", status=303), ServerError),
 }
 BROKEN_OFF: Final = {
@@ -84,7 +85,6 @@ BROKEN_OFF: Final = {
         ),
         ClientError,
     ),
-    "truncated refusal": Failure(sends(head(422, length=1000), b"{", then=hang_up), ClientError),
     "no HTTP": Failure(sends(b"SSH-2.0-OpenSSH_9.6\r\n", then=hang_up), ClientError),
     "two lengths": Failure(
         sends(head(200, "application/octet-stream", 5, "Content-Length: 6"), b"123456"), ClientError

@@ -118,6 +118,21 @@ def test_a_cancelled_collect_deletes_the_session(
         assert stub.requests == ["POST /sessions", "POST /ID/samples", "DELETE /ID"]
 
 
+def test_a_client_that_is_closed_while_it_collects_deletes_the_session() -> None:
+    async def main(stub: Stub) -> None:
+        arrived = Signal()
+        stub.samples = arrived.before(silence)
+        async with SessionClient(stub.url) as client:
+            collecting = asyncio.ensure_future(client.collect(Sample()))
+            await arrived.wait()
+        collecting.cancel()
+        await asyncio.gather(collecting, return_exceptions=True)
+
+    with Stub() as stub:
+        asyncio.run(main(stub))
+        assert stub.requests == ["POST /sessions", "POST /ID/samples", "DELETE /ID"]
+
+
 def test_a_second_cancellation_does_not_wait_for_the_delete() -> None:
     async def main(stub: Stub) -> None:
         collecting, deleting = Signal(), Signal()

@@ -132,10 +132,19 @@ def test_success_ends_the_session_with_one_delete(connect: Connect) -> None:
         (Sample(), {"metadata": {1: "number"}}, EncodeError),
         (object(), {}, TypeError),
         (Sample(weight_versions=["3"]), {}, TemplateError),
+        (Sample, {}, TypeError),
+        (Sample(), {"timeout_s": 0.0}, ValueError),
+        (Sample(), {"timeout_s": -1.0}, ValueError),
+        (Sample(), {"timeout_s": float("nan")}, ValueError),
+        (Sample(), {"timeout_s": float("inf")}, ValueError),
+        (Sample(), {"timeout_s": 1e12}, ValueError),
     ],
-    ids=["bool", "float", "NaN", "number key", "no sample", "used template"],
+    ids=[
+        *("bool", "float", "NaN", "number key", "no sample", "used template", "class"),
+        *("no time", "time before", "time NaN", "time infinite", "time beyond timers"),
+    ],
 )
-def test_a_wrong_argument_is_refused_and_the_session_deleted(
+def test_a_wrong_argument_is_refused_before_anything_is_sent_and_loses_nothing(
     connect: Connect, template: Any, arguments: dict[str, Any], error: type[Exception]
 ) -> None:
     with Stub(answer(PAYLOAD)) as stub:
@@ -143,7 +152,8 @@ def test_a_wrong_argument_is_refused_and_the_session_deleted(
         client.create()
         with pytest.raises(error):
             client.collect(template, **arguments)
-        assert stub.count("delete") == 1
+        assert stub.requests == ["POST /sessions"]
+        assert len(client.collect(Sample()).samples) == 1
 
 
 def test_a_refused_metadata_names_the_place(connect: Connect) -> None:

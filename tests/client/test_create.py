@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 
@@ -281,11 +281,41 @@ def test_a_client_without_a_session_has_no_address(connect: Connect, name: str) 
 
 @pytest.mark.parametrize(
     "servers",
-    [[], "", "127.0.0.1:30000", "ftp://127.0.0.1", "http://", "http://h/?q=1", "http://h /"],
+    [
+        *([], "", "127.0.0.1:30000", "ftp://127.0.0.1", "http://", "http://h/?q=1", "http://h /"),
+        *("http://h:99999", "http://h:abc", "http://[::1", f"http://{'a' * 300}"),
+    ],
 )
 def test_servers_that_are_no_urls_are_refused(connect: Connect, servers: str | list[str]) -> None:
     with pytest.raises(ValueError, match="URL"):
         connect(servers)
+
+
+@pytest.mark.parametrize("url", ["http://h:1", "http://[::1]:1", "HTTPS://h.example/base"])
+def test_urls_of_servers_are_taken(connect: Connect, url: str) -> None:
+    connect(url)
+
+
+@pytest.mark.parametrize("name", ["create_pause_s", "create_timeout_s", "delete_timeout_s"])
+@pytest.mark.parametrize("time_s", [-1.0, float("nan"), float("inf"), 1e12])
+def test_a_time_that_no_timer_keeps_is_refused(name: str, time_s: float) -> None:
+    with pytest.raises(ValueError, match=name):
+        ClientLimits(**{name: time_s})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("field_set", [0, 3, "1"])
+def test_a_field_set_that_there_is_not_is_refused(connect: Connect, field_set: Any) -> None:
+    with pytest.raises(ValueError, match="field_set must be one of"):
+        connect("http://127.0.0.1:1", field_set=field_set)
+
+
+def test_a_closed_client_says_so(connect: Connect) -> None:
+    with Stub() as stub:
+        with connect(stub.url) as client:
+            pass
+        with pytest.raises(ClientError, match="the client is closed"):
+            client.create()
+        assert stub.requests == ["POST /sessions", "DELETE /ID"]
 
 
 def test_a_client_that_may_not_try_is_refused() -> None:

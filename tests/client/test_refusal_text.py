@@ -11,7 +11,7 @@ from sample_wire import Sample
 from sample_wire.errors import ServerError
 
 from ._clients import Connect
-from ._stub import Reply, Stub, answer
+from ._stub import Reply, Stub, answer, hang_up, head, sends
 
 LONG = "turn 3: " + "the prompt does not extend the turns before it. " * 100
 WORDS = [
@@ -49,6 +49,14 @@ def test_a_plain_text_422_is_verbatim_and_has_no_code(connect: Connect, text: st
     error = refused(connect, answer(text.encode(), status=422, media_type="text/plain"))
     assert error.text == text
     assert error.code is None
+
+
+def test_a_refusal_that_breaks_off_keeps_its_status_and_the_words_that_came(
+    connect: Connect,
+) -> None:
+    reply = sends(head(422, length=500), b"turn 3: the prompt", then=hang_up)
+    error = refused(connect, reply)
+    assert (error.status, error.text) == (422, "turn 3: the prompt")
 
 
 def test_status_and_code_are_told(connect: Connect) -> None:

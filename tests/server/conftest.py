@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -48,6 +49,13 @@ def start(_engine: StubEngine) -> Iterator[StartServer]:
             return sites[key]
 
         yield start
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    """Callers that wait at the same time."""
+    with ThreadPoolExecutor(8) as executor:
+        yield executor
 
 
 @pytest.fixture

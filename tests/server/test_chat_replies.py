@@ -95,12 +95,25 @@ def test_routing_that_cannot_be_read_is_502_and_is_not_recorded(
     assert routed_session.num_records() == 0
 
 
-def test_raw_routing_without_a_known_shape_is_refused_and_not_a_crash(
+def test_routing_without_a_known_shape_is_refused_before_the_engine_is_called(
     session: Handle, engine: StubEngine
 ) -> None:
-    engine.will(first_turn())
     response = session.chat([USER], return_routed_experts=True)
-    assert refusal(response) == (502, "bad_engine_reply")
+    assert refusal(response) == (400, "routing_off")
+    assert engine.seen == []
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [Answer(999, b"{}"), Answer(500, b"{}", [("x-odd", "b\x01c")])],
+    ids=["status", "control character"],
+)
+def test_a_head_that_cannot_be_sent_on_is_502(
+    session: Handle, engine: StubEngine, reply: Answer
+) -> None:
+    engine.will(reply, first_turn())
+    assert refusal(session.chat([USER])) == (502, "bad_engine_reply")
+    assert session.chat([USER]).status_code == 200
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 409, 422, 429, 500, 503, 599])
@@ -171,8 +184,10 @@ def test_an_engine_that_keeps_silent_is_502_after_the_timeout(
     session = start(timeout_s=0.05).create()
     engine.will_hold(first_turn())
     status, code, text = error_of(session.chat([USER]))
-    assert (status, code) == (502, "engine_unreachable")
-    assert text.startswith("backend transport error: ReadTimeout: ")
+    assert (status, code) == (502, "engine_timeout")
+    assert text == (
+        "backend transport error: ReadTimeout: the engine was silent for 0.05 s (timeout_s)"
+    )
     assert session.num_records() == 0
 
 

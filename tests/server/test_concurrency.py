@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -30,13 +29,6 @@ from .conftest import StartServer
 
 GONE = (404, "unknown_session")
 STALE = (409, "stale_turn")
-
-
-@pytest.fixture
-def threads() -> Iterator[ThreadPoolExecutor]:
-    """Callers that wait at the same time."""
-    with ThreadPoolExecutor(8) as executor:
-        yield executor
 
 
 def held_chat(
@@ -259,7 +251,7 @@ def test_a_client_that_hangs_up_within_its_body_leaves_nothing(
 def test_a_session_that_nobody_uses_is_dropped_when_the_next_is_created(
     threads: ThreadPoolExecutor, start: StartServer, engine: StubEngine
 ) -> None:
-    site = start(idle_timeout_s=0.0)
+    site = start(idle_timeout_s=1e-9)
     idle = site.create()
     assert idle.samples().status_code == 200
     busy = site.create()

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from ._errors import refusal
-from ._serving import Handle
+from ._serving import Handle, Site
 from ._sglang import FIRST_OUTPUT, USER, completion
 from ._stub import JSON_TYPE, Answer, StubEngine
 
@@ -163,3 +163,15 @@ def test_json_comes_back_compact_and_in_utf_8(session: Handle, engine: StubEngin
     engine.will(Answer(body=json.dumps(reply, indent=2).encode()))
     _, body = raw_chat(session)
     assert body == json.dumps(reply, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
+
+
+def test_the_engines_cookies_go_to_its_client_and_to_no_other_session(
+    site: Site, engine: StubEngine
+) -> None:
+    headers = [JSON_TYPE, ("set-cookie", "affinity=backend-7; Path=/")]
+    engine.will(Answer(200, REPLY, headers), Answer(200, REPLY), Answer(200, REPLY))
+    head, _ = raw_chat(site.create())
+    assert "set-cookie: affinity=backend-7; path=/" in head
+    raw_chat(site.create())
+    raw_chat(site.create(), "cookie: own=1")
+    assert [seen.values("cookie") for seen in engine.seen] == [[], [], ["own=1"]]

@@ -74,12 +74,6 @@ def session(tokenizer: LoopTokenizer, engine: StubEngine) -> Iterator[Handle]:
         yield session
 
 
-@pytest.fixture
-def threads() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(4) as executor:
-        yield executor
-
-
 def test_the_report_is_in_the_metadata_of_samples_and_records(session: Handle) -> None:
     metadata = {
         "tito_session_mismatch": [ENTRY],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import openai
@@ -12,7 +14,7 @@ from openai.types.chat import ChatCompletionMessageFunctionToolCall
 from ._errors import refusal
 from ._serving import Handle
 from ._sglang import FIRST_OUTPUT, answer, completion, first_turn, second_turn
-from ._stub import Answer, StubEngine
+from ._stub import PATIENCE_S, Answer, StubEngine
 
 USER: Final[Any] = {"role": "user", "content": "1 2 3"}
 CALL: Final = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}
@@ -75,6 +77,38 @@ def test_an_agent_sees_the_engines_errors_as_its_own_kinds(
     with pytest.raises(openai.InternalServerError) as refused:
         agent.chat.completions.create(model="stub", messages=[USER], stream=stream)
     assert refusal(refused.value.response) == (502, "engine_unreachable")
+
+
+def test_a_turn_that_came_too_late_is_not_sent_again_by_a_client_at_its_defaults(
+    session: Handle, engine: StubEngine, threads: ThreadPoolExecutor
+) -> None:
+    """It would roll back the turn that it lost to, whose caller has had its 200."""
+    late = engine.will_hold(first_turn())
+    engine.will(first_turn())
+    with openai.OpenAI(base_url=session.chat_url, api_key="k") as client:
+        create = functools.partial(client.chat.completions.create, model="stub", messages=[USER])
+        loser = threads.submit(create)
+        late.wait_for_request()
+        assert create().choices[0].finish_reason == "stop"
+        late.open()
+        with pytest.raises(openai.ConflictError) as refused:
+            loser.result(PATIENCE_S)
+    assert refusal(refused.value.response) == (409, "stale_turn")
+    assert len(engine.seen) == 2
+    assert session.num_records() == 1
+
+
+def test_a_bad_reply_is_not_paid_for_again_by_a_client_at_its_defaults(
+    session: Handle, engine: StubEngine
+) -> None:
+    engine.will(Answer(200, b"{}"), first_turn())
+    with (
+        openai.OpenAI(base_url=session.chat_url, api_key="k") as client,
+        pytest.raises(openai.InternalServerError) as refused,
+    ):
+        client.chat.completions.create(model="stub", messages=[USER])
+    assert refusal(refused.value.response) == (502, "bad_engine_reply")
+    assert len(engine.seen) == 1
 
 
 def test_an_agent_is_told_when_its_session_is_gone(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -139,6 +140,13 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ((*NEEDED, "--template-kwargs", "{"), "no JSON object"),
         ((*NEEDED, "--matcher", "no_such_matcher"), "no_such_matcher"),
         ((*NEEDED, "--field-set", "9"), "--field-set"),
+        ((*NEEDED, "--timeout", "-1"), "timeout_s is a time above 0"),
+        ((*NEEDED, "--timeout", "nan"), "timeout_s is a time above 0"),
+        ((*NEEDED, "--timeout", "inf"), "timeout_s is a time above 0"),
+        ((*NEEDED, "--idle-timeout", "0"), "idle_timeout_s is a time above 0"),
+        ((*NEEDED, "--idle-timeout", "-5"), "idle_timeout_s is a time above 0"),
+        ((*NEEDED, "--idle-timeout", "nan"), "idle_timeout_s is a time above 0"),
+        ((*NEEDED, "--matcher", "sample_wire.Sample"), "no synchronous function"),
         (("--engine", "localhost:1", "--tokenizer", "chatml"), "http://"),
         (("--engine", "http://[", "--tokenizer", "chatml"), "engine's URL"),
         (("--engine", "http://h:x", "--tokenizer", "chatml"), "engine's URL is malformed"),
@@ -166,6 +174,28 @@ def test_modes_of_routing_need_a_model_with_experts(
 ) -> None:
     folder = written(tmp_path, {"num_hidden_layers": 4})
     assert "experts" in refused(capsys, *NEEDED, "--model-config", folder, "--required")
+
+
+@pytest.mark.parametrize("setting", [{"workers": 0}, {"max_connections": 0}], ids=str)
+def test_settings_without_a_worker_or_a_connection_are_refused(setting: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="must be at least 1"):
+        ServerSettings(engine_url=ENGINE[1], tokenizer="chatml", **setting)  # type: ignore[arg-type]
+
+
+def test_a_config_that_is_no_json_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.json").write_text("1 x")
+    said = refused(capsys, *NEEDED, "--model-config", str(tmp_path))
+    assert "config.json is no JSON object: Extra data" in said
+
+
+def test_a_tokenizers_missing_extra_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    said = refused(capsys, *ENGINE, "--tokenizer", str(tmp_path))
+    assert "sample-wire[tokenizers]" in said
 
 
 def test_a_config_that_is_not_there_is_named(
@@ -226,7 +256,7 @@ def test_the_command_line_imports_nothing_of_the_server() -> None:
 
 @contextlib.contextmanager
 def served(
-    engine: StubEngine, *arguments: str
+    engine: StubEngine, *arguments: str, stderr: int | None = None
 ) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
     """The command in a process of its own, and the URLs that it serves."""
     command = (
@@ -234,7 +264,7 @@ def served(
         *("--engine", engine.url, "--tokenizer", "chatml", *arguments),
     )
     num_lines = int(arguments[1]) if arguments else 1
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True) as process:
         try:
             assert process.stdout is not None
             lines = [process.stdout.readline() for _ in range(num_lines)]
@@ -243,6 +273,22 @@ def served(
         finally:
             process.terminate()
             process.wait(PATIENCE_S)
+
+
+def workers_of(process: Process) -> list[int]:
+    """The ids of its server processes, in the order in which they were started."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return [
+        int(child)
+        for child in children
+        if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()
+    ]
+
+
+def is_closed(url: str) -> bool:
+    """Whether nothing listens there."""
+    with socket.socket() as sock:
+        return sock.connect_ex(("127.0.0.1", int(url.rpartition(":")[2]))) != 0
 
 
 def played(url: str, engine: StubEngine) -> Handle:
@@ -281,6 +327,31 @@ def test_several_workers_are_servers_of_their_own_on_consecutive_ports(
         assert other.status_code == 404
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_S) == 143
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="finds processes by /proc")
+def test_a_worker_that_dies_is_told_and_ends_the_others(engine: StubEngine) -> None:
+    with served(engine, "--workers", "2", stderr=subprocess.PIPE) as (process, urls):
+        for url in urls:
+            played(url, engine)
+        os.kill(workers_of(process)[1], signal.SIGKILL)
+        assert process.wait(PATIENCE_S) == 1
+        assert process.stderr is not None
+        assert f"the server on {urls[1]} ended (-9)" in process.stderr.read()
+        assert is_closed(urls[0])
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP])
+def test_no_worker_outlives_its_parent(engine: StubEngine, number: signal.Signals) -> None:
+    with served(engine, "--workers", "2") as (process, urls):
+        for url in urls:
+            played(url, engine)
+        process.send_signal(number)
+        process.wait(PATIENCE_S)
+        # The parent's output ends when nobody holds it any more: neither it nor a worker.
+        assert process.stdout is not None
+        assert process.stdout.read() == ""
+        assert all(is_closed(url) for url in urls)
 
 
 def test_an_interrupt_ends_the_command_with_its_status(engine: StubEngine) -> None:

@@ -49,6 +49,33 @@ def test_a_body_that_is_no_json_is_a_400(text: bytes) -> None:
     assert refusal(error) == (400, "invalid_json")
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b'{"a":"\\ud800"}', "a string holds a lone surrogate"),
+        (b'{"a":"\\udc00 and more text"}', "a string holds a lone surrogate"),
+        (b'{"a":' + b"[" * 128 + b"]" * 128 + b"}", "it nests deeper than 128"),
+        (b'{"a":', "Input data was truncated"),
+        (b'{"a":NaN}', "JSON is malformed"),
+    ],
+    ids=["surrogate", "surrogate in text", "deep", "cut", "nan"],
+)
+def test_the_refusal_of_a_body_says_what_is_wrong_with_it(text: bytes, said: str) -> None:
+    with pytest.raises(SessionError, match=f"^invalid JSON body: {said}"):
+        parse_body(text)
+
+
+def test_a_body_may_nest_as_deep_as_the_wire_lets_it() -> None:
+    text = b'{"a":' + b"[" * 127 + b"]" * 127 + b"}"
+    assert list(parse_body(text)) == ["a"]
+
+
+def test_routing_cannot_be_asked_for_where_its_shape_is_not_known() -> None:
+    with pytest.raises(SessionError, match="return_routed_experts") as error:
+        normalised({"return_routed_experts": True})
+    assert refusal(error) == (400, "routing_off")
+
+
 @pytest.mark.parametrize("text", [b"[]", b"null", b'"x"', b"3"])
 def test_a_body_that_is_no_object_is_a_400(text: bytes) -> None:
     with pytest.raises(SessionError) as error:

@@ -28,6 +28,18 @@ def test_any_other_name_is_a_folder(glm_folder: Path) -> None:
     assert tokenizer.template_kwargs(None) == {"a": 1, "clear_thinking": False}
 
 
+def test_the_setting_of_a_template_is_the_path_of_a_file(glm_folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "template.jinja"
+    file.write_text("hello {{ messages[0].content }}", encoding="utf-8")
+    tokenizer = load_tokenizer(str(glm_folder), chat_template=str(file))
+    assert tokenizer.decode(tokenizer.render(HI, None, {})) == "hello hi"
+
+
+def test_a_template_file_that_is_not_there_is_an_error(glm_folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"absent\.jinja"):
+        load_tokenizer(str(glm_folder), chat_template=str(tmp_path / "absent.jinja"))
+
+
 @pytest.mark.parametrize(
     "settings", [{"family": "glm"}, {"chat_template": "{{ 1 }}"}], ids=["family", "template"]
 )
@@ -121,6 +133,27 @@ def test_code_in_the_folder_is_not_run(glm_folder: Path, tmp_path: Path) -> None
     with pytest.raises(ValueError, match="trust_remote_code"):
         HFTokenizer(folder, chat_template="hello")
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("folder", "family"), [("glm_folder", "glm"), ("chatml_folder", "qwen3")], ids=["glm", "qwen3"]
+)
+def test_a_vocabulary_whose_family_is_not_named_is_warned_of(
+    folder: str, family: str, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = request.getfixturevalue(folder)
+    HFTokenizer(path, family=family)
+    assert caplog.messages == []
+    HFTokenizer(path)
+    (message,) = caplog.messages
+    assert f"has the tokens of family {family}" in message
+
+
+def test_a_vocabulary_of_no_family_is_not_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    HFTokenizer(write_small(tmp_path, (), template="hello"))
+    assert caplog.messages == []
 
 
 @pytest.mark.parametrize("package", ["transformers", "jinja2"])

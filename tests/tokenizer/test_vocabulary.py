@@ -37,3 +37,8 @@ def test_ids_have_the_text_of_the_original_tokenizer(
 def test_ids_outside_the_vocabulary_have_no_text(qwen3: HFTokenizer) -> None:
     """Models have more ids than their tokenizer; a sampled one must not end a session."""
     assert qwen3.decode([9707, 151900]) == "Hello"
+
+
+@pytest.mark.parametrize("token_id", [-1, 2**32, 2**40, 2**63 - 1])
+def test_ids_that_no_vocabulary_can_have_have_no_text(qwen3: HFTokenizer, token_id: int) -> None:
+    assert qwen3.decode([9707, token_id]) == "Hello"

@@ -8,12 +8,15 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from ..._assemble_command import routing_spec, whole_number
 from ...assembly import RoutingSpec
 from ...sample import Sample
+from ..tokenizer._families import FAMILIES
 from .settings import DEFAULT_PORT, ServerSettings, routing_of_model
+
+_FAMILY_HELP: Final = "the model's: how a turn is joined to the one before it (default %(default)s)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--engine", required=True, metavar="URL", help="base URL of the SGLang engine")
     add("--tokenizer", required=True, metavar="PATH", help='a local folder, or "chatml"')
-    add("--family", default="default", help="whose boundary rules hold (default %(default)s)")
+    add("--family", choices=tuple(FAMILIES), default="default", help=_FAMILY_HELP)
     add("--chat-template", metavar="FILE", help="replaces the tokenizer's own")
     add("--template-kwargs", type=_json_object, default={}, metavar="JSON", help="for the template")
     add("--host", default="127.0.0.1", help="(default %(default)s)")
@@ -90,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
         refuse(f"serve needs the extra sample-wire[server]: {error}")
     try:
         return serve(settings_of(options))
-    except ValueError as error:
+    except (ValueError, ImportError) as error:  # a tokenizer's extra is looked for when it is made
         refuse(str(error))
 
 

@@ -14,6 +14,10 @@ from ...errors import AssemblyError, EncodeError, SessionError
 
 _log: Final = logging.getLogger(__name__)
 _CODES: Final = {404: "not_found", 405: "method_not_allowed"}
+# OpenAI's clients send these again unasked, unless they are told not to.  A 409 sent again would
+# roll back the turn that it lost to, and a bad reply would be paid for once more.
+_RESENT: Final = (409, 502)
+_SEND_NO_MORE: Final = {"x-should-retry": "false"}
 _UNPROCESSABLE: Final = {AssemblyError: "assembly_failed", EncodeError: "encode_failed"}
 
 
@@ -33,7 +37,8 @@ def answer_to(request: Request, error: Exception) -> Response:
     if isinstance(error, SessionError):
         if error.http_status_hint >= 500:
             _log.warning("%s %s: %s", request.method, request.scope["path"], error)
-        return error_response(error.http_status_hint, str(error), error.code)
+        headers = _SEND_NO_MORE if error.http_status_hint in _RESENT else None
+        return error_response(error.http_status_hint, str(error), error.code, headers)
     if isinstance(error, HTTPException):
         return http_error(request, error)
     for kind, code in _UNPROCESSABLE.items():

@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import multiprocessing.connection
+import os
+import resource
 import secrets
 import signal
 import socket
 import sys
+import threading
 import types
 from typing import Final
 
@@ -20,7 +23,7 @@ from .app import create_app
 from .settings import ServerSettings
 
 FAILED: Final = 1
-TERMINATED: Final = 143  # 128 + SIGTERM, as shells report it
+_BY_SIGNAL: Final = 128  # what shells add to the number of the signal that ended a process
 # Agents think between turns; a connection closed under a request cannot be retried safely.
 _KEEPALIVE_S: Final = 600
 # What a server that is told to end leaves its requests; the engine may take minutes.
@@ -101,6 +104,7 @@ def _with_instance(settings: ServerSettings) -> ServerSettings:
 
 def _serve(app: Starlette, sock: socket.socket) -> None:
     """One server, in this process, until a signal ends it."""
+    _raise_file_limit()
     config = uvicorn.Config(
         app,
         loop="uvloop",
@@ -114,18 +118,30 @@ def _serve(app: Starlette, sock: socket.socket) -> None:
     uvicorn.Server(config).run(sockets=[sock])
 
 
+def _raise_file_limit() -> None:
+    """Each chat needs two descriptors, and the usual soft limit is 1,024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def _run_workers(settings: ServerSettings, sockets: list[socket.socket]) -> int:
     """A process for each socket.  When one ends, all do: clients keep to the port they chose."""
     context = multiprocessing.get_context("spawn")
     workers = [
         context.Process(target=_work, args=(_with_instance(settings), sock)) for sock in sockets
     ]
-    signal.signal(signal.SIGTERM, _terminated)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _terminated)
+    urls = [_url(sock) for sock in sockets]
     try:
         for worker, sock in zip(workers, sockets, strict=True):
             worker.start()
             sock.close()
-        multiprocessing.connection.wait([worker.sentinel for worker in workers])
+        ended = multiprocessing.connection.wait([worker.sentinel for worker in workers])
+        for worker, url in zip(workers, urls, strict=True):
+            if worker.sentinel in ended:
+                worker.join()
+                sys.stderr.write(f"sample-wire: the server on {url} ended ({worker.exitcode})\n")
         return FAILED
     finally:
         started = [worker for worker in workers if worker.pid is not None]
@@ -136,9 +152,18 @@ def _run_workers(settings: ServerSettings, sockets: list[socket.socket]) -> int:
 
 
 def _work(settings: ServerSettings, sock: socket.socket) -> None:
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
     with contextlib.suppress(KeyboardInterrupt):  # a terminal's Ctrl-C reaches every process
         _serve(create_app(settings), sock)
 
 
-def _terminated(_number: int, _frame: types.FrameType | None) -> None:
-    sys.exit(TERMINATED)
+def _end_with_the_parent() -> None:
+    """A parent that was killed could not end its workers, and nobody would ever do."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _terminated(number: int, _frame: types.FrameType | None) -> None:
+    sys.exit(_BY_SIGNAL + number)

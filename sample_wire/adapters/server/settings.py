@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from typing import Any, Final
@@ -41,6 +42,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
             is created; None keeps it until it is deleted.
         instance_id: told by /health and with each new session, so that a client knows a
             restarted server, or None.
+
+    Raises:
+        ValueError: a time that is not above 0, or less than one worker or connection.
     """
 
     engine_url: str
@@ -62,6 +66,15 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     idle_timeout_s: float | None = None
     instance_id: str | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("timeout_s", "idle_timeout_s"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name} is a time above 0 or None, not {value}")
+        for name in ("workers", "max_connections"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1")
+
 
 def routing_of_model(
     path: str, *, required: bool = False, incremental: bool = False
@@ -79,7 +92,11 @@ def routing_of_model(
     if os.path.isdir(path):
         path = os.path.join(path, "config.json")
     with open(path, "rb") as file:
-        config = json.load(file)
+        text = file.read()
+    try:
+        config = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{path} is no JSON object: {error}") from None
     if not isinstance(config, dict):
         raise ValueError(f"{path} is no JSON object")
     # Models that also see or hear keep their language model's numbers one level down.

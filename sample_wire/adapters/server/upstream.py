@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import Final
 
 import httpx2
 
 from ...errors import SessionError
+from ...session.replies import bad_reply
 from .._engine_http import engine_http, engine_url, read_body
 from .headers import RawHeaders
 from .settings import ServerSettings
+
+_LAST_STATUS: Final = 599
+_CONTROLS: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +59,37 @@ class Engine:
             query: the query string as the client sent it, without the question mark.
 
         Raises:
-            SessionError: 502 "engine_unreachable", for every failure of the transport.
+            SessionError: 502 "engine_timeout" where the engine was silent for too long,
+                "engine_unreachable" for every other failure of the transport, and
+                "bad_engine_reply" for a head that no server may send on.
         """
         raw_path = self._base.raw_path.rstrip(b"/") + path.encode()
         url = self._base.copy_with(raw_path=raw_path + b"?" + query if query else raw_path)
         try:
             async with self._client.stream(method, url, headers=headers, content=body) as response:
                 whole = await read_body(response)
+        except httpx2.TimeoutException as error:
+            limit = f"the engine was silent for {self._client.timeout.read} s (timeout_s)"
+            raise _transport_error(error, limit, "engine_timeout") from None
         except httpx2.HTTPError as error:
-            text = f"backend transport error: {type(error).__name__}: {error}"
-            raise SessionError(text, code="engine_unreachable", http_status=502) from None
+            raise _transport_error(error, str(error), "engine_unreachable") from None
+        _check_head(response.status_code, response.headers.raw)
         return EngineReply(response.status_code, response.headers.raw, whole)
 
     async def aclose(self) -> None:
         """Closes all connections."""
         await self._client.aclose()
+
+
+def _transport_error(error: Exception, text: str, code: str) -> SessionError:
+    text = f"backend transport error: {type(error).__name__}: {text}"
+    return SessionError(text, code=code, http_status=502)
+
+
+def _check_head(status: int, headers: RawHeaders) -> None:
+    """What passes can be sent to the client: our own server closes the connection over others."""
+    if status > _LAST_STATUS:
+        raise bad_reply(f"its status is {status}")
+    for name, value in headers:
+        if _CONTROLS.search(value):
+            raise bad_reply(f"its header {name.decode('latin-1')} holds a control character")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from .chatml import ByteChatML
@@ -31,16 +32,19 @@ def load_tokenizer(
 
     Args:
         spec: "chatml" for ByteChatML, or the path of a folder ("./chatml" for one of that name).
-        family, chat_template, template_kwargs: as for HFTokenizer.  "chatml" has a template and
-            a family of its own and takes neither.
+        family, template_kwargs: as for HFTokenizer.
+        chat_template: path of a template file, or None for the folder's own.  "chatml" has a
+            template and a family of its own and takes neither.
 
     Raises:
         ValueError: a setting that does not hold; the text says which.
+        OSError: the template file cannot be read.
         ImportError: a folder is named and transformers is not installed.
     """
     if spec != CHATML:
+        template = None if chat_template is None else Path(chat_template)
         return HFTokenizer(
-            spec, family=family, chat_template=chat_template, template_kwargs=template_kwargs
+            spec, family=family, chat_template=template, template_kwargs=template_kwargs
         )
     if family != "default" or chat_template is not None:
         raise ValueError("the chatml tokenizer takes neither a family nor a chat template")

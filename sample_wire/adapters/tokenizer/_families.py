@@ -12,6 +12,7 @@ has its own way to make them fit:
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -132,6 +133,24 @@ def boundary_of(
             raise ValueError(f"{text!r} is not one token: not a tokenizer of family {family.name}")
         inserted[known(end)] = text_ids[0]
     return Boundary(inserted, frozenset(map(known, family.dropped)))
+
+
+def fitting_families(
+    id_of: Callable[[str], int | None], encode: Callable[[str], list[int]]
+) -> list[str]:
+    """The families with a boundary rule that this vocabulary has all tokens for.
+
+    Args:
+        id_of, encode: as for boundary_of.
+    """
+    fitting = []
+    for family in FAMILIES.values():
+        if family.inserted is None and not family.dropped:
+            continue
+        with contextlib.suppress(ValueError):
+            boundary_of(family, id_of, encode)
+            fitting.append(family.name)
+    return fitting
 
 
 class TemplateKwargs:

@@ -13,16 +13,24 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from ...errors import SessionError
-from ._families import Boundary, TemplateKwargs, boundary_of, family_named
+from ._families import (
+    Boundary,
+    TemplateKwargs,
+    boundary_of,
+    family_named,
+    fitting_families,
+)
 from ._messages import bad_messages, plain_messages, plain_tools
 from ._mismatch import IdComparison, openings_in
 
+_log: Final = logging.getLogger(__name__)
 Message = Mapping[str, Any]
 Plain = dict[str, Any]
 
@@ -31,6 +39,7 @@ _USER: Final[Plain] = {"role": "user", "content": "stand-in"}
 # What stands before the stand-in turn.  Some templates refuse a conversation without a user,
 # some one with a system message: the first that the template takes is used.
 _OPENINGS: Final[tuple[tuple[Plain, ...], ...]] = ((_SYSTEM,), (_USER,))
+_END_OF_IDS: Final = 2**32
 # apply_chat_template hands this one of its own arguments on to the template.
 _TEMPLATE_ARGUMENTS: Final = frozenset({"kwargs", "documents"})
 
@@ -51,7 +60,8 @@ class HFTokenizer:
     Args:
         path: a folder with a fast tokenizer (tokenizer.json) and, if none is given here, a chat
             template.  Code in the folder is not run.
-        family: "default", "qwen3" or "glm": how turns are joined.
+        family: "default", "qwen3" or "glm": how turns are joined.  "default" joins them as they
+            are, and logs a warning where the vocabulary is that of a family with a rule.
         chat_template: the text of a template, or the path of one, to use instead of the
             folder's.  Templates that rewrite earlier turns once later ones follow need this.
         template_kwargs: arguments for the template, in each request.
@@ -87,6 +97,8 @@ class HFTokenizer:
         self._kwargs = TemplateKwargs(rules, template_kwargs, self._reserved_names())
         id_of = self._tokenizer.backend_tokenizer.token_to_id
         self._boundary: Boundary = boundary_of(rules, id_of, self._encode)
+        if self._boundary == Boundary({}):
+            self._warn_of_fitting_families(path)
         self.max_trim_tokens = self._boundary.max_trim_tokens
         self._comparison = IdComparison(
             decode=self.decode,
@@ -94,6 +106,16 @@ class HFTokenizer:
             openings=openings_in(id_of),
             trailing_ids=self._boundary.trailing_ids,
         )
+
+    def _warn_of_fitting_families(self, path: str | os.PathLike[str]) -> None:
+        id_of = self._tokenizer.backend_tokenizer.token_to_id
+        for name in fitting_families(id_of, self._encode):
+            _log.warning(
+                "%s has the tokens of family %s: without that family, turns are joined with no"
+                " boundary rule, and later prompts may differ from the chat template's",
+                path,
+                name,
+            )
 
     def template_kwargs(self, request_kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
         """The template arguments of one request: the launch ones, overlaid by its own.
@@ -146,7 +168,9 @@ class HFTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, special tokens kept; ids outside the vocabulary have none."""
-        text: str = self._texts_of_ids([list(ids)], skip_special_tokens=False)[0]
+        # Others do not even reach the package, which takes 32 bits.
+        sound = [token_id for token_id in ids if 0 <= token_id < _END_OF_IDS]
+        text: str = self._texts_of_ids([sound], skip_special_tokens=False)[0]
         return text
 
     def mismatch(
