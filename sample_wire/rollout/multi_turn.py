@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from ..assembly.routing import DecodeBase64, strict_base64
 from ..assembly.samples import extra_fields
 from ..codec import decode_samples, encode_samples
 from ..errors import AssemblyError, TemplateError
-from ..overlay import independent
 from ..sample import Sample, Status
 from ..schema import Schema, schema_of
 from ..session import TokenizerAdapter
@@ -166,7 +165,7 @@ class _Talk:
         )
         self._turns: list[Turn] = []
         self._stored: list[Mapping[str, Any]] = []
-        self._appended: list[Mapping[str, Any]] = independent(sample.prompt, copy_arrays=False)
+        self._appended: list[Mapping[str, Any]] = [*cast(list[Any], sample.prompt)]
 
     def prompt(self) -> list[int]:
         """The ids of the next prompt; those of earlier turns are never made again."""

@@ -7,9 +7,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from .._plan import plan_of
+from ..codec import plan_for
 from ..sample import Sample
-from ..schema import schema_of
 
 SampleT = TypeVar("SampleT", bound=Sample)
 
@@ -45,7 +44,7 @@ class GenerateInput(msgspec.Struct, Generic[SampleT], frozen=True, kw_only=True)
         if self.sampling_params.get("n") not in (None, 1):
             raise ValueError("sampling_params.n: a rollout takes one completion a turn")
         # Any field set will do: they differ in what is decoded, not in what a template may hold.
-        plan_of(schema_of(type(self.sample)), 1).overlay.check_template(self.sample)
+        plan_for(self.sample, 1, None).overlay.check_template(self.sample)
 
 
 class GenerateOutput(msgspec.Struct, Generic[SampleT], frozen=True):

@@ -27,7 +27,7 @@ def ask(url: str, body: Mapping[str, Any] = BODY, **options: Any) -> bytearray:
     return asyncio.run(main())
 
 
-@pytest.mark.parametrize("path", ["", "/", "/engines/3"])
+@pytest.mark.parametrize("path", ["", "/", "/engines/3", "/engines/3/"])
 def test_a_request_is_sent_as_json_below_the_base_url(engine: StubEngine, path: str) -> None:
     engine.will(Answer(200, b'{"text":"as it came", "n": 1e400}'))
     assert ask(engine.url + path) == b'{"text":"as it came", "n": 1e400}'
