@@ -130,25 +130,30 @@ class TurnMaker:
         reply: bytes | bytearray,
         timestamp: float | None,
         request_timestamp: float | None,
+        like: Commit | None = None,
     ) -> Commit:
         """The turn that a reply makes of a plan.
 
         Args:
             base: the turn that the plan builds on, or None.
+            like: another turn on that one, which this one may have much in common with.
             plan, body, reply, timestamp, request_timestamp: as for Trajectory.commit.
 
         Raises:
             SessionError: 502 "bad_engine_reply": the reply is malformed.
         """
         received = ReceivedReply(reply, plan.prompt_ids, self._kind)
-        request = HeldRequest.of(body, base.request if base else None)
+        near = like or base
+        request = HeldRequest.of(body, near.request if near else None)
         record = {
             "request": {"input_ids": plan.prompt_ids, START_KEY: body.get(START_KEY)},
             "response": received.answer,
             "timestamp": timestamp,
             "request_timestamp": request_timestamp,
         }
-        turn = self._kind.spoken(self._read(record, plan.base), body, self._tokenizer)
+        turn = self._kind.spoken(
+            self._read(record, plan.base, like.turn if like else None), body, self._tokenizer
+        )
         added = (*map(_copied, plan.new_messages), _spoken(turn.message))
         num_messages = (base.num_messages if base else 0) + len(added)
         return Commit(
@@ -205,9 +210,9 @@ class TurnMaker:
             schema=options.schema,
         )
 
-    def _read(self, record: Mapping[str, Any], base: Turn | None) -> Turn:
+    def _read(self, record: Mapping[str, Any], base: Turn | None, like: Turn | None) -> Turn:
         try:
-            return self._reader.read(record, base)
+            return self._reader.read(record, base, like)
         except AssemblyError as error:
             raise bad_reply(str(error)) from error
 

@@ -91,6 +91,11 @@ class Nodes:
         """The node of a turn, which is one of these."""
         return next(node for node in reversed(self._nodes) if node.commit.turn is turn)
 
+    def newest_child(self, parent: Node | None) -> Node | None:
+        """The newest node on this one; of None the newest first turn."""
+        children = self._children[parent.id if parent else _NO_PARENT]
+        return self._nodes[children[-1]] if children else None
+
     def path(self, node: Node | None) -> list[Node]:
         """The nodes from the root to this one; none for None."""
         found = []

@@ -111,7 +111,8 @@ class TreeTrajectory:
         """
         parent = None if plan.base is None else self._nodes.of(plan.base)
         base = parent.commit if parent else None
-        done = self._maker.commit(plan, base, body, reply, timestamp, request_timestamp)
+        like = _commit_of(self._nodes.newest_child(parent))
+        done = self._maker.commit(plan, base, body, reply, timestamp, request_timestamp, like)
         self._nodes.add(parent, done)
         self._planned.discard(plan)
         return done.turn
