@@ -32,11 +32,10 @@ from .payload import Payload, Piece, as_bytes_view
 
 MAX_HEADER_BYTES: Final = 100_000_000
 _MAX_ARRAY_BYTES: Final = 2**63 - 1
-_PREFIX_BYTES: Final = 8
-_unpack_prefix: Final = struct.Struct("<Q").unpack
+PREFIX_BYTES: Final = 8
+unpack_prefix: Final = struct.Struct("<Q").unpack_from
 _ALIGNMENT: Final = 8
 _METADATA_KEY: Final = "__metadata__"
-_BOOL: Final = BY_WIRE_NAME["BOOL"].dtype
 
 
 Size = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -87,15 +86,15 @@ class Container:
         self._pieces = pieces
         self._starts = () if len(pieces) == 1 else (*accumulate(map(len, pieces), initial=0),)
         nbytes = self._starts[-1] if self._starts else len(pieces[0])
-        if nbytes < _PREFIX_BYTES:
+        if nbytes < PREFIX_BYTES:
             raise ContainerError(
                 "the payload is shorter than a container's 8 length bytes", got=f"{nbytes} bytes"
             )
-        (header_bytes,) = _unpack_prefix(self.read(0, _PREFIX_BYTES))
-        self._data_start = data_start = _PREFIX_BYTES + header_bytes
+        (header_bytes,) = unpack_prefix(self.read(0, PREFIX_BYTES))
+        self._data_start = data_start = PREFIX_BYTES + header_bytes
         if header_bytes > max_header_bytes or data_start > nbytes:
-            raise _header_size_error(header_bytes, nbytes - _PREFIX_BYTES, max_header_bytes)
-        self.tensors = _parse_header(self.read(_PREFIX_BYTES, header_bytes))
+            raise _header_size_error(header_bytes, nbytes - PREFIX_BYTES, max_header_bytes)
+        self.tensors = _parse_header(self.read(PREFIX_BYTES, header_bytes))
         _check_cover(self.tensors, nbytes - data_start)
 
     def view(self, ref: TensorRef) -> Array:
@@ -105,27 +104,16 @@ class Container:
         several pieces of a Payload.
         """
         start, stop = ref.data_offsets
-        _, dtype, itemsize, _ = BY_WIRE_NAME[ref.dtype]
+        wire = BY_WIRE_NAME[ref.dtype]
         if start == stop:
-            array: Array = np.empty(ref.shape, dtype)
+            array: Array = np.empty(ref.shape, wire.dtype)
             array.flags.writeable = False
             return array
         if self._starts:
             piece, offset = self._locate(start + self._data_start, stop - start)
         else:
             piece, offset = self._pieces[0], start + self._data_start
-        # frombuffer keeps an export of the buffer, so that it cannot be closed or resized
-        # under a living array; numpy.ndarray(buffer=...) would let go of it.
-        array = np.frombuffer(piece, dtype, (stop - start) // itemsize, offset)
-        if len(ref.shape) != 1:
-            array = array.reshape(ref.shape)
-        if itemsize > 1:
-            if not array.flags.aligned:
-                array = array.copy()
-                array.flags.writeable = False
-        elif dtype is _BOOL and holds_odd_bools(array):
-            raise ContainerError("a BOOL tensor holds a byte that is neither 0 nor 1")
-        return array
+        return array_view(piece, offset, stop - start, wire, ref.shape)
 
     def text(self, ref: TensorRef) -> bytes:
         """The tensor's bytes, copied."""
@@ -153,6 +141,29 @@ class Container:
             joined += self._pieces[index][offset : offset + nbytes - len(joined)]
             index, offset = index + 1, 0
         return memoryview(joined).toreadonly(), 0
+
+
+def array_view(
+    piece: memoryview, offset: int, nbytes: int, wire: WireDtype, shape: Sequence[int]
+) -> Array:
+    """A read-only array over nbytes > 0 checked bytes; a copy where those are misaligned.
+
+    Raises:
+        ContainerError: BOOL bytes that are neither 0 nor 1.
+    """
+    name, dtype, itemsize, _ = wire
+    # frombuffer keeps an export of the buffer, so that it cannot be closed or resized
+    # under a living array; numpy.ndarray(buffer=...) would let go of it.
+    array = np.frombuffer(piece, dtype, nbytes // itemsize, offset)
+    if len(shape) != 1:
+        array = array.reshape(shape)
+    if itemsize > 1:
+        if not array.flags.aligned:
+            array = array.copy()
+            array.flags.writeable = False
+    elif name == "BOOL" and holds_odd_bools(array):
+        raise ContainerError("a BOOL tensor holds a byte that is neither 0 nor 1")
+    return array
 
 
 def read_container(
@@ -231,7 +242,7 @@ def build_container(
     header += b" " * (-len(header) % _ALIGNMENT)
     if len(header) > MAX_HEADER_BYTES:
         raise EncodeError(f"the header is {len(header)} bytes, the format's cap is 100 MB")
-    head = len(header).to_bytes(_PREFIX_BYTES, "little") + header
+    head = len(header).to_bytes(PREFIX_BYTES, "little") + header
     return Payload.of_pieces([memoryview(head), *pieces], len(head) + position)
 
 

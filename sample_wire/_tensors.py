@@ -33,12 +33,13 @@ class DenseField:
         nullable: whether None travels as null.
         null_is_empty: whether a null that is read becomes an empty array.
         is_list: whether the class wants lists.
+        rank: of the tensor.
+        wire: the wire dtype.
     """
 
     __slots__ = (
         "_dtype",
         "_strict",
-        "_wire",
         "_wire_name",
         "is_list",
         "name",
@@ -47,6 +48,7 @@ class DenseField:
         "rank",
         "rows",
         "sets",
+        "wire",
     )
 
     def __init__(self, field: Field) -> None:
@@ -60,9 +62,9 @@ class DenseField:
         self.is_list = field.is_list
         self.rank = codec.rank if isinstance(codec, Tensor) else 1
         self._strict = isinstance(codec, Tensor) and codec.strict
-        self._wire = typing.cast(WireDtype, wire_of(codec))
-        self._wire_name = self._wire.name
-        self._dtype = self._wire.dtype
+        self.wire = typing.cast(WireDtype, wire_of(codec))
+        self._wire_name = self.wire.name
+        self._dtype = self.wire.dtype
 
     def encode(self, index: int, value: Any, tensors: list[TensorToWrite]) -> tuple[int, ...]:
         """Adds the value's tensors to the list; returns the shape its rows are counted by.
@@ -79,7 +81,7 @@ class DenseField:
         shape: tuple[int, ...] = value.shape
         if len(shape) != self.rank:
             self._check_rank(len(shape))
-        tensors.append(tensor_of(f"{self.name}.{index}", self._wire, value))
+        tensors.append(tensor_of(f"{self.name}.{index}", self.wire, value))
         return shape
 
     def _encode_blocks(
@@ -98,7 +100,7 @@ class DenseField:
             pieces.append(block if block.dtype == self._dtype else Widened(block, self._dtype))
         nbytes = sum(piece.nbytes for piece in pieces)
         name = f"{self.name}.{index}"
-        tensors.append((self._wire.order, name, self._wire.name, value.shape, pieces, nbytes))
+        tensors.append((self.wire.order, name, self.wire.name, value.shape, pieces, nbytes))
         return value.shape
 
     def _check_rank(self, rank: int) -> None:
@@ -115,7 +117,7 @@ class DenseField:
         """
         ref = tensors.get(f"{self.name}.{index}")
         if ref is None or ref.dtype != self._wire_name or len(ref.shape) != self.rank:
-            raise self._misfit(index, ref, self._wire)
+            raise self._misfit(index, ref, self.wire)
         return (ref,), ref.shape
 
     def read(self, container: Container, refs: Refs, index: int) -> Any:  # noqa: ARG002  # ragged fields name the sample
@@ -169,13 +171,13 @@ class RaggedField(DenseField):
             rows.append(array)
         offsets = np.cumsum([len(row) for row in rows], dtype=np.int64)
         names = self._names(index)
-        tensors.append(tensor_of(names[0], self._wire, np.concatenate(rows)))
+        tensors.append(tensor_of(names[0], self.wire, np.concatenate(rows)))
         tensors.append(tensor_of(names[1], _OFFSETS, offsets))
         return (len(value),)
 
     def find(self, tensors: dict[str, TensorRef], index: int) -> tuple[Refs, typing.Sequence[int]]:
         names = self._names(index)
-        values = self._vector(tensors, index, names[0], self._wire)
+        values = self._vector(tensors, index, names[0], self.wire)
         offsets = self._vector(tensors, index, names[1], _OFFSETS)
         if offsets.shape[0] == 0:
             raise self.error(index, "has no offsets, not even the first")
