@@ -95,20 +95,20 @@ async def generate(
     incremental `routing` keeps that short, and `adapters.engines.fast_base64()` helps.
     """
     _check(given, max_turns)
-    talk = _Talk(given.sample, tokenizer, tools, routing, decode_base64)
+    conversation = _Conversation(given.sample, tokenizer, tools, routing, decode_base64)
     for _ in range(max_turns):
-        prompt = talk.prompt()
+        prompt = conversation.prompt()
         room = _room(given, len(prompt))
         if room <= 0:
-            return GenerateOutput(talk.sample(given.sample, ended_by=prompt))
-        body = talk.request(prompt, {**_set(given.sampling_params), "max_new_tokens": room})
+            return GenerateOutput(conversation.sample(given.sample, ended_by=prompt))
+        body = conversation.request(prompt, _sampling_params(given, room))
         asked = time.time()
-        calls = talk.take(body, await engine.generate(body), asked)
+        calls = conversation.take(body, await engine.generate(body), asked)
         if not calls:
             break
         for call in calls:
-            await talk.run(call)
-    return GenerateOutput(talk.sample(given.sample))
+            await conversation.run(call)
+    return GenerateOutput(conversation.sample(given.sample))
 
 
 def _check(given: GenerateInput[SampleT], max_turns: int) -> None:
@@ -126,10 +126,6 @@ def _check(given: GenerateInput[SampleT], max_turns: int) -> None:
         raise TemplateError("the sample has a response already: there are no partial rollouts")
 
 
-def _set(sampling_params: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in sampling_params.items() if value is not None}
-
-
 def _room(given: GenerateInput[SampleT], num_prompt: int) -> int:
     """How many tokens the next completion may have."""
     limit: int | None = given.sampling_params.get("max_new_tokens")
@@ -140,7 +136,13 @@ def _room(given: GenerateInput[SampleT], num_prompt: int) -> int:
     return left if limit is None else min(limit, left)
 
 
-class _Talk:
+def _sampling_params(given: GenerateInput[SampleT], room: int) -> dict[str, Any]:
+    """What the engine is told; a parameter that is None is left to it."""
+    told = {key: value for key, value in given.sampling_params.items() if value is not None}
+    return told | {"max_new_tokens": room}
+
+
+class _Conversation:
     """One conversation: its messages, and the turns that were read of it."""
 
     def __init__(
