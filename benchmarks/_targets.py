@@ -19,6 +19,7 @@ from benchmarks._memory import has_resident_peak, resident_peak, traced_peak
 from benchmarks._peers import OURS, format_of, received
 from benchmarks._session_targets import assembly, incremental_replies, session_memory
 from benchmarks._timing import Effort, compare
+from benchmarks._tree_targets import trees
 from sample_wire import decode_samples, encode_samples
 
 _SAFETENSORS: Final = "safetensors.numpy"
@@ -155,6 +156,7 @@ GROUPS: Final[tuple[Callable[[Effort], Results], ...]] = (
     assembly,
     incremental_replies,
     session_memory,
+    trees,
 )
 
 
