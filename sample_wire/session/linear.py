@@ -12,7 +12,7 @@ matcher accepts never rewrites it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -168,17 +168,21 @@ class LinearTrajectory:
         )
         return self._maker.assembled(self._commits, max_seq_len, options)
 
-    def collected(
+    def collecting(
         self,
         max_seq_len: int | None,
         agent: object,  # noqa: ARG002  # laid over the sample by its client
         mismatches: Mapping[int, Mismatch],
         options: SampleOptions,
-    ) -> Collected:
-        """As Trajectory.collected."""
-        result = self._maker.assembled(self._commits, max_seq_len, options)
-        metadata = self.metadata(mismatches.get(self.version))
-        return Collected(result.samples, metadata, result.empty_reason)
+    ) -> Callable[[], Collected]:
+        """As Trajectory.collecting."""
+        commits, metadata = self._commits, self.metadata(mismatches.get(self.version))
+
+        def collect() -> Collected:
+            result = self._maker.assembled(commits, max_seq_len, options)
+            return Collected(result.samples, metadata, result.empty_reason)
+
+        return collect
 
     @property
     def _last(self) -> Commit | None:

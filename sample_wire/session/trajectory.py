@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -153,14 +153,16 @@ class Trajectory(Protocol):
         """The records of the newest conversation, made one by one as they are taken."""
         ...
 
-    def collected(
+    def collecting(
         self,
         max_seq_len: int | None,
         agent: object,
         mismatches: Mapping[int, Mismatch],
         options: SampleOptions,
-    ) -> Collected:
-        """The session's samples and its metadata.
+    ) -> Callable[[], Collected]:
+        """Makes the samples and the metadata of this moment when it is called.
+
+        That may be later and in another thread: what it needs is taken now, and never changes.
 
         Args:
             max_seq_len: tokens that a sample may have; None for no limit.
@@ -168,8 +170,11 @@ class Trajectory(Protocol):
             mismatches: reports on the snapshots of all ends, by version.
             options: how samples are made.
 
+        Returns:
+            A function that raises AssemblyError where turns cannot become samples, and
+            SessionError, 422, where the samples are refused.
+
         Raises:
-            AssemblyError: the turns cannot become samples.
-            SessionError: 422, the samples or the agent's object are refused.
+            SessionError: 422, the agent's object is refused.
         """
         ...

@@ -13,7 +13,7 @@ shows is the newest node's conversation: a failed engine call shows nothing.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -148,36 +148,44 @@ class TreeTrajectory:
         """The same, made one by one as they are taken."""
         return (node.commit.record() for node in self._nodes.path(self._nodes.last))
 
-    def collected(
+    def collecting(
         self,
         max_seq_len: int | None,
         agent: object,
         mismatches: Mapping[int, Mismatch],
         options: SampleOptions,
-    ) -> Collected:
-        """As Trajectory.collected: a sample for each leaf, then the hooks' choice of them.
+    ) -> Callable[[], Collected]:
+        """As Trajectory.collecting: a sample for each leaf, then the hooks' choice of them.
 
         The agent's object is told under "agent" in the session's metadata.
 
+        Returns:
+            A function that raises AssemblyError naming the leaf whose turns cannot become a
+            sample, and SessionError, 422 "hook_failed".
+
         Raises:
-            AssemblyError: a leaf's turns cannot become a sample; it names the leaf.
-            SessionError: 422 "hook_failed", or "invalid_metadata" where the agent's is no object.
+            SessionError: 422 "invalid_metadata": the agent's is no object.
         """
         metadata = self.metadata(mismatches.get(self.version)) | _agents(agent)
-        if not len(self._nodes):
-            return Collected([], metadata, "no_records")
-        samples = []
-        for leaf in self._nodes.leaves():
-            samples += self._samples(leaf, max_seq_len, mismatches.get(leaf.id + 1), options)
-        if samples:
-            samples = self._hooks.apply(samples, metadata, options.schema.sample_type)
-        return Collected(samples, metadata, None if samples else "all_truncated")
+        paths = [self._nodes.path(leaf) for leaf in self._nodes.leaves()]
+
+        def collect() -> Collected:
+            samples: list[Any] = []
+            for path in paths:
+                mismatch = mismatches.get(path[-1].id + 1)
+                samples += self._samples(path, max_seq_len, mismatch, options)
+            if samples:
+                samples = self._hooks.apply(samples, metadata, options.schema.sample_type)
+            reason = None if samples else "all_truncated" if paths else "no_records"
+            return Collected(samples, metadata, reason)
+
+        return collect
 
     def _samples(
-        self, leaf: Node, max_seq_len: int | None, mismatch: Mismatch, options: SampleOptions
+        self, path: list[Node], max_seq_len: int | None, mismatch: Mismatch, options: SampleOptions
     ) -> list[Any]:
-        """The sample of a leaf, or none where no turn fits."""
-        path = self._nodes.path(leaf)
+        """The sample of the leaf that ends a path, or none where no turn fits."""
+        leaf = path[-1]
         try:
             result = self._maker.assembled([node.commit for node in path], max_seq_len, options)
         except AssemblyError as error:

@@ -54,7 +54,7 @@ def collect(
 ) -> Collected:
     """What is collected where no report says anything."""
     mismatches: dict[int, Any] = {version: [] for version in session.ends()}
-    return session.collected(max_seq_len, agent, mismatches, SampleOptions(**options))
+    return session.collecting(max_seq_len, agent, mismatches, SampleOptions(**options))()
 
 
 def leaf_ids(found: Collected) -> list[int]:

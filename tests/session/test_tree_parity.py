@@ -50,7 +50,7 @@ def payload(session: Trajectory, limit: int | None, routing: RoutingSpec | None)
     """The payload that a session comes to, without what only a tree tells."""
     mismatches: dict[int, Any] = {version: [] for version in session.ends()}
     options = SampleOptions(routing=routing, keep_messages=True)
-    found = session.collected(limit, None, mismatches, options)
+    found = session.collecting(limit, None, mismatches, options)()
     for sample in found.samples:
         for key in OWN_KEYS:
             sample.metadata.pop(key, None)

@@ -110,7 +110,7 @@ def test_masks_are_those_of_one_call_alone() -> None:
 
 def test_a_sample_tells_of_its_leaf_and_its_whole_ids() -> None:
     session = forked()
-    found = session.collected(None, None, {3: [{"type": "x"}], 4: None}, SampleOptions())
+    found = session.collecting(None, None, {3: [{"type": "x"}], 4: None}, SampleOptions())()
     early, late = found.samples
     assert early.metadata["leaf"] == {
         "node_id": 2,
@@ -135,6 +135,17 @@ def test_a_roots_leaf_has_no_parent() -> None:
         "path_node_ids": [0],
         "response_id": "r0",
     }
+
+
+def test_samples_are_those_of_the_moment_when_they_were_asked_for() -> None:
+    session = forked()
+    expected = collect(session)
+    collecting = session.collecting(None, None, {}, SampleOptions())
+    grow(session, U1, A1, T1, says=A2)
+    found = collecting()
+    assert leaf_ids(found) == leaf_ids(expected)
+    assert masks(found) == masks(expected)
+    assert len(found.session_metadata["tree"]["nodes"]) == 4
 
 
 def test_each_leaf_is_cut_to_the_limit_and_keeps_its_whole_ids_beside() -> None:
@@ -248,7 +259,7 @@ def test_a_servers_key_cannot_be_planted_even_where_the_server_has_none() -> Non
     session = tree()
     grow(session, U1)
     planted = {"accumulated_token_ids": [1], "tito_session_mismatch": ["x"], "leaf": {"node_id": 9}}
-    found = session.collected(None, planted, {1: None}, SampleOptions())
+    found = session.collecting(None, planted, {1: None}, SampleOptions())()
     (sample,) = found.samples
     assert sample.metadata["accumulated_token_ids"] == sample.tokens.tolist()
     assert "tito_session_mismatch" not in sample.metadata

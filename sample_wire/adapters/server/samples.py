@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ...codec import encode_samples
+from ...payload import Payload
+from ...session import Collected
 from .bodies import samples_request
 from .sending import SlicedResponse
 from .state import ServerState
@@ -20,16 +23,32 @@ async def samples(state: ServerState, request: Request) -> Response:
     mismatches = await state.reports.of_ends(session)
     # Nothing waits between the reports and the samples, so that no turn can come in between.
     trajectory = state.session_of(request).trajectory
-    found = trajectory.collected(
+    collecting = trajectory.collecting(
         asked.max_seq_len, asked.metadata, mismatches, state.sample_options
     )
-    # Turns and rows never change once they are made: others may run before they are encoded.
+    payload = await _payload(state, collecting)
+    return SlicedResponse(payload, "application/octet-stream", payload.nbytes)
+
+
+async def _payload(state: ServerState, collecting: Callable[[], Collected]) -> Payload:
+    """The payload of a session.  Turns and rows never change: others may run meanwhile.
+
+    A tree's many samples, and an operator's hooks, would hold up the loop: they are made in a
+    worker thread, and one session's at a time, as threads would only wait for each other.
+    """
+    if state.settings.trajectory == "tree":
+        async with state.collecting_tree:
+            return await asyncio.to_thread(lambda: _encoded(state, collecting()))
+    found = collecting()
     await asyncio.sleep(0)
-    payload = encode_samples(
+    return _encoded(state, found)
+
+
+def _encoded(state: ServerState, found: Collected) -> Payload:
+    return encode_samples(
         found.samples,
         found.session_metadata,
         empty_reason=found.empty_reason,
         field_set=state.field_set,
         schema=state.schema,
     )
-    return SlicedResponse(payload, "application/octet-stream", payload.nbytes)

@@ -32,6 +32,7 @@ class ServerState:
         schema: what the samples' class declares.
         field_set: of the payloads.
         sample_options: how samples are made.
+        collecting_tree: held while the samples of a tree are made.
 
     Raises:
         ValueError: a matcher, hook or kind that is none, or settings that exclude each other.
@@ -55,6 +56,7 @@ class ServerState:
             trajectory_maker(settings, tokenizer, self.engine_kind, self.schema)
         )
         self._locks: weakref.WeakKeyDictionary[Session, asyncio.Lock] = weakref.WeakKeyDictionary()
+        self.collecting_tree = asyncio.Lock()
         self._num_chats: collections.Counter[str] = collections.Counter()
 
     def session_of(self, request: Request) -> Session:
