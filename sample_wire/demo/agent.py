@@ -39,7 +39,11 @@ async def play(
     num_calls, tool_s = 0, 0.0
     messages = list(prompt)
     async with openai.AsyncOpenAI(
-        base_url=base_url, api_key="none", max_retries=0, timeout=_PATIENCE_S
+        base_url=base_url,
+        api_key="none",
+        max_retries=0,
+        timeout=_PATIENCE_S,
+        http_client=openai.DefaultAsyncHttpxClient(trust_env=False),  # no proxy to loopback
     ) as client:
         model = (await client.models.list()).data[0].id
         for _ in range(MAX_TURNS):

@@ -44,7 +44,7 @@ def run_story(settings: StorySettings, tokenizer: TokenizerAdapter) -> int:
     """Runs the demo and prints what it finds; returns 0.
 
     Raises:
-        DemoError: the rollout failed, or something is not equal.
+        DemoError: the rollout failed, something is not equal, or /health was not answered.
         KeyboardInterrupt: SIGINT came; what was started has ended.
     """
     logging.getLogger("sample_wire").addHandler(logging.NullHandler())  # a fault is raised here
@@ -53,6 +53,8 @@ def run_story(settings: StorySettings, tokenizer: TokenizerAdapter) -> int:
     print("\n".join(report(outcomes, health, settings.server.routing)))
     print("\nsample-wire inspect says of session 0's payload:")
     print(summary_text(inspect_payload(outcomes[0].both.payload)))
+    if health.num_failed:
+        raise DemoError(f"{health.num_failed} requests for /health got no answer, or none of 200")
     return 0
 
 

@@ -10,8 +10,10 @@ import numpy as np
 from .._report import printable, text_table
 from ..assembly import RoutingSpec
 from ..sample import Sample
+from . import tools
 from .episodes import Outcome
 from .health import HealthWatch
+from .inputs import input_samples
 from .settings import StorySettings
 from .two_ways import NUM_ROUNDS
 
@@ -51,7 +53,8 @@ def headline(settings: StorySettings) -> list[str]:
         "sample-wire demo: a rollout on this machine",
         *(f"{name:9}{line}" for name, line in zip(("engine", ""), about, strict=False)),
         "server   that of sample-wire serve, in a process of its own",
-        "agent    the openai client with two tools that compute, in four sessions at the same time",
+        f"agent    the openai client with {len(tools.described())} tools that compute, "
+        f"in {len(input_samples())} sessions at the same time",
         "trainer  sample_wire.rollout.agentic.generate, one input sample for each session",
         "",
     ]

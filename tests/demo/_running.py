@@ -1,4 +1,7 @@
-"""The demo as a process of its own, in a process group of its own, as a terminal starts it."""
+"""The demo as a process of its own, in a process group of its own, as a terminal starts it.
+
+Its environment names a proxy, which it must not use on its way to loopback.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
         [*COMMAND, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "HTTP_PROXY": "http://127.0.0.1:1"},
         text=True,
         start_new_session=True,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -14,12 +15,15 @@ import pytest
 
 import sample_wire as sw
 from sample_wire import cli
+from sample_wire.demo import story as story_module
 from sample_wire.demo import two_ways
+from sample_wire.demo.health import HealthWatch
 from sample_wire.demo.progress import Progress
 
 from ._running import Ended, ended, run, started, table
 
 NUM_SESSIONS = 4
+NOWHERE = "http://127.0.0.1:1"
 # Of the table's columns: counts and bytes, which add up; a ratio; times, which add up; a ratio.
 SUMS, RATIOS, TIMES = slice(0, 6), (6, 9), slice(7, 9)
 
@@ -90,6 +94,20 @@ def test_the_payload_that_is_looked_into_is_that_of_the_first_session(story: End
     assert f"samples 1, tokens {num_tokens:,.0f}, trained {num_trained:,.0f}" in story.out
 
 
+def shape_of(out: str) -> list[str]:
+    """The lines up to the payload's summary without their numbers and alignment."""
+    head, _, _ = out.partition("\nsample-wire inspect says")
+    return [" ".join(re.sub(r"[\d,.]+", "#", line).split()) for line in head.splitlines()]
+
+
+def test_readme_starts_with_the_demo_and_shows_what_it_prints(story: Ended) -> None:
+    text = (pathlib.Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    first = text.partition("```sh\n")[2].partition("\n```")[0]
+    assert first.endswith(".venv/bin/sample-wire demo")
+    shown = text.partition("```text\n")[2].partition("\n```")[0]
+    assert shape_of(shown) == shape_of(story.out)
+
+
 @pytest.mark.parametrize("moment", ["starting the servers", "the servers are up"])
 def test_an_interrupt_ends_it_quietly_and_leaves_nothing_running(moment: str) -> None:
     with started() as process:
@@ -143,6 +161,18 @@ def test_ways_that_do_not_give_the_same_sample_are_told_by_field(
     assert cli.main(["demo"]) == 1
     err = capsys.readouterr().err
     assert re.search(r"DemoError: session \d: not equal in both ways: loss_mask\n", err)
+
+
+def test_health_that_is_not_answered_is_told_after_the_report(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(story_module, "HealthWatch", lambda _url: HealthWatch(NOWHERE))
+    assert cli.main(["demo"]) == 1
+    printed = capsys.readouterr()
+    found = re.search(r"/health .*: (\d+) answers, (\d+) not 200", printed.out)
+    assert found is not None
+    assert found[1] == found[2]
+    assert f"DemoError: {found[2]} requests for /health got no answer" in printed.err
 
 
 EXTRAS = ("anyio", "httpx2", "openai", "starlette", "uvicorn")
