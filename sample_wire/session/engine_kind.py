@@ -140,16 +140,3 @@ def _check_message(message: Any) -> None:
 
 
 SGLANG: Final = SGLangChat()
-
-
-def _check_message(message: Any) -> None:
-    """A session goes on from this message: what is no message would make later turns fail."""
-    if not isinstance(message, dict) or message.get("content") is None:
-        raise bad_reply("choices[0].message has no content")
-    if not isinstance(message["content"], str | list):
-        raise bad_reply("choices[0].message.content is neither text nor a list of parts")
-    if not isinstance(message.get("role"), str | None):
-        raise bad_reply("choices[0].message.role is no text")
-    calls = message.get("tool_calls") or []
-    if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
-        raise bad_reply("choices[0].message.tool_calls is no list of objects")

@@ -18,6 +18,10 @@ from .engine_kinds import ENGINE_KINDS
 from .settings import DEFAULT_PORT, ServerSettings, routing_of_model
 from .trajectories import FIELD_SETS
 
+_MATCHER_HELP: Final = (
+    "how replayed messages are compared: strict, loose_tool_call, role_content_only, or the dotted"
+    " path of a function (default %(default)s)"
+)
 _FAMILY_HELP: Final = "the model's: how a turn is joined to the one before it (default %(default)s)"
 
 
@@ -36,11 +40,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="0 is any free (default %(default)s)",
     )
     add("--workers", type=_positive, default=1, metavar="N", help="processes, on N ports")
-    add("--matcher", default="strict", help="how replayed messages are compared")
+    add("--matcher", default="strict", help=_MATCHER_HELP)
     add("--trajectory", choices=tuple(FIELD_SETS), default="linear", help="(default %(default)s)")
     add("--pick", metavar="HOOK", help="dotted path of a function that picks a tree's samples")
     add("--post-process", metavar="HOOK", help="of one that changes those that were picked")
-    add("--field-set", type=int, choices=tuple(Sample.__sample_schema__.field_sets))
+    add(
+        "--field-set",
+        type=int,
+        choices=tuple(Sample.__sample_schema__.field_sets),
+        help="of the payloads (default 1, for trees 2)",
+    )
     add("--timeout", type=float, default=600.0, metavar="S", help="of the engine; 0 is none")
     add("--idle-timeout", type=float, metavar="S", help="drop sessions not used for this long")
     add("--speculative", action="store_true", help="keep speculative decoding counters")
