@@ -268,3 +268,21 @@ def test_what_cannot_be_answered_is_refused(
     engine: Caller, change: dict[str, Any], told: str
 ) -> None:
     assert told in engine.refusal("/v1/chat/completions", {"messages": MESSAGES, **change})
+
+
+@pytest.mark.parametrize("depth", [100, 400, 900, 5000])
+def test_tools_that_are_nested_too_deep_are_refused(engine: Caller, depth: int) -> None:
+    parameters = '{"type": "array", "items": ' * depth + "{}" + "}" * depth
+    tool = f'{{"type": "function", "function": {{"name": "f", "parameters": {parameters}}}}}'
+    body = f'{{"messages": [{{"role": "user", "content": "x"}}], "tools": [{tool}]}}'
+    response = engine.http.post("/v1/chat/completions", content=body.encode())
+    assert response.status_code == 400
+
+
+@pytest.mark.parametrize("field", ["content", "stop"])
+def test_text_that_is_no_unicode_is_refused(engine: Caller, field: str) -> None:
+    fields = {"content": '"x"', "stop": '"x"'} | {field: '"\\ud800"'}
+    message = f'{{"role": "user", "content": {fields["content"]}}}'
+    body = f'{{"messages": [{message}], "stop": {fields["stop"]}}}'
+    response = engine.http.post("/v1/chat/completions", content=body.encode())
+    assert response.status_code == 400
