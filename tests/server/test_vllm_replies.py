@@ -404,6 +404,19 @@ def test_an_agent_streams_through_the_openai_package(
     assert chunk.choices[0].finish_reason == "stop"
 
 
+def test_a_retry_is_a_branch_of_a_tree_in_front_of_vllm_too(
+    start_vllm: StartServer, engine: StubEngine
+) -> None:
+    session = start_vllm(trajectory="tree").create()
+    contents = [content_of(session, engine, f"{text}{END}") for text in ("one", "two")]
+    assert contents == ["one", "two"]
+    nodes = session.dump()["metadata"]["tree"]["nodes"]
+    assert [(node["id"], node["parent"], node["response_id"]) for node in nodes] == [
+        (0, None, "generate-tokens-1"),
+        (1, None, "generate-tokens-1"),
+    ]
+
+
 def test_the_mismatch_report_knows_the_tools_and_messages(
     vllm_session: Handle, engine: StubEngine
 ) -> None:
