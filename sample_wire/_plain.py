@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -88,6 +89,16 @@ def check_writable(value: Any) -> Any:
         if kind is int and value < 0 and len(str(value)) > _MAX_INTEGER_CHARS:
             raise NotPlainError("has thousands of digits, which readers refuse")
     return value
+
+
+def plain_object(value: Mapping[str, Any], depth: int) -> dict[str, Any]:
+    """A mapping as an object that JSON text can be made of; see plain.
+
+    Raises:
+        NotPlainError: as plain and check_writable.
+    """
+    written: dict[str, Any] = check_writable(plain(dict(value), depth))
+    return written
 
 
 def may_hold_unreadable(text: bytes) -> bool:

@@ -98,6 +98,15 @@ class ClientBase(Generic[HttpT]):
         return self._steps.server_url
 
     @property
+    def instance_id(self) -> str | None:
+        """The id of that server's process, or None where it told none.
+
+        Raises:
+            ClientError: no session was created.
+        """
+        return self._steps.instance_id
+
+    @property
     def chat_base_url(self) -> str:
         """The base URL to give to an OpenAI client.
 

@@ -44,7 +44,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
         max_connections: connections to the engine at a time.
         idle_timeout_s: a session that nobody used for this long is dropped when the next one
             is created; None keeps it until it is deleted.
-        instance_id: told by /health, so that a client knows a restarted server, or None.
+        instance_id: told by /health and with each new session, so that a client knows a
+            restarted server, or None.
 
     Raises:
         ValueError: a time that is not above 0, or less than one worker or connection.

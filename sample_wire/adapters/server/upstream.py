@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Final
 
 import httpx2
 
 from ...errors import SessionError
 from ...session.replies import bad_reply
+from .._engine_http import engine_http, engine_url, read_body
 from .headers import RawHeaders
 from .settings import ServerSettings
 
-# uvicorn, which SGLang is served by, closes idle connections after 5 s.  One that is used at
-# that very moment fails, so ours are given up earlier.
-_KEEPALIVE_S: Final = 2.0
-_LAST_PORT: Final = 65535
 _LAST_STATUS: Final = 599
 _CONTROLS: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
-# What httpx2 unpacks without further packages.
-_KNOWN_ENCODINGS: Final = ("", "identity", "gzip", "deflate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +46,8 @@ class Engine:
     """
 
     def __init__(self, settings: ServerSettings) -> None:
-        self._base = _checked_url(settings.engine_url)
-        self._client = httpx2.AsyncClient(
-            timeout=httpx2.Timeout(settings.timeout_s),
-            limits=httpx2.Limits(
-                max_connections=settings.max_connections,
-                max_keepalive_connections=settings.max_connections,
-                keepalive_expiry=_KEEPALIVE_S,
-            ),
-            # One session's cookies are not another's: none is kept, those of clients pass.
-            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
-            trust_env=False,  # a proxy of the environment is not meant for the engine
-        )
+        self._base = engine_url(settings.engine_url)
+        self._client = engine_http(settings.timeout_s, settings.max_connections)
 
     async def send(
         self, method: str, path: str, query: bytes, headers: RawHeaders, body: bytes
@@ -83,7 +67,7 @@ class Engine:
         url = self._base.copy_with(raw_path=raw_path + b"?" + query if query else raw_path)
         try:
             async with self._client.stream(method, url, headers=headers, content=body) as response:
-                whole = await _read(response)
+                whole = await read_body(response)
         except httpx2.TimeoutException as error:
             limit = f"the engine was silent for {self._client.timeout.read} s (timeout_s)"
             raise _transport_error(error, limit, "engine_timeout") from None
@@ -95,19 +79,6 @@ class Engine:
     async def aclose(self) -> None:
         """Closes all connections."""
         await self._client.aclose()
-
-
-def _checked_url(text: str) -> httpx2.URL:
-    try:
-        url = httpx2.URL(text)
-    except httpx2.InvalidURL as error:
-        raise ValueError(f"the engine's URL is malformed: {error}") from None
-    # httpx2 escapes what no host name may hold, instead of refusing it.
-    if url.scheme not in ("http", "https") or not url.host or "%" in url.host:
-        raise ValueError("the engine's URL starts with http:// or https:// and names a host")
-    if url.query or url.fragment or (url.port or 1) > _LAST_PORT:
-        raise ValueError("the engine's URL is a host, maybe a port, and maybe a path")
-    return url
 
 
 def _transport_error(error: Exception, text: str, code: str) -> SessionError:
@@ -122,14 +93,3 @@ def _check_head(status: int, headers: RawHeaders) -> None:
     for name, value in headers:
         if _CONTROLS.search(value):
             raise bad_reply(f"its header {name.decode('latin-1')} holds a control character")
-
-
-async def _read(response: httpx2.Response) -> bytes | bytearray:
-    """The unpacked body, put together as it comes: joining 130 MB at the end holds up the loop."""
-    encoding = response.headers.get("content-encoding", "").strip().lower()
-    if encoding not in _KNOWN_ENCODINGS:
-        raise httpx2.DecodingError(f"the engine's content-encoding {encoding!r} is not known")
-    body = bytearray()
-    async for chunk in response.aiter_bytes():
-        body += chunk
-    return body
