@@ -1,6 +1,6 @@
 """The command `sample-wire`: a thin shell that reads files and prints what others made.
 
-Exit status: 0 good; 1 the payload or recording is refused, or the demo's check failed; 2 wrong
+Exit status: 0 good; 1 the payload or recording is refused, or the demo failed; 2 wrong
 usage or a file that cannot be read or written; 130 interrupted; 141 the reader of our output
 went away.
 """
@@ -29,6 +29,7 @@ from .adapters.server import command as serving
 from .assembly import AssemblyResult
 from .bench import SHAPES, bench_lines
 from .codec import decode_samples, encode_samples
+from .demo import command as demonstrating
 from .errors import AssemblyError, DecodeError, SampleWireError
 from .inspection import inspect_payload, summary_json
 from .payload import Payload
@@ -110,14 +111,8 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--shape", choices=tuple(SHAPES), help="one shape instead of all")
     bench.set_defaults(run=_bench)
 
-    demo = commands.add_parser("demo", help="send a recorded rollout through the wire")
-    demo.add_argument(
-        "recording",
-        metavar="RECORDING.json",
-        nargs="?",
-        help="token-in, token-out turns of vLLM, shaped as the recording in sample_wire/demo",
-    )
-    demo.set_defaults(run=_demo)
+    demo = commands.add_parser("demo", help="run a rollout on this machine, or send a recorded one")
+    demonstrating.add_arguments(demo)
     return parser
 
 
@@ -239,12 +234,6 @@ def _bench(arguments: argparse.Namespace) -> int:
     for line in bench_lines([arguments.shape] if arguments.shape else list(SHAPES)):
         print(line, flush=True)
     return 0
-
-
-def _demo(arguments: argparse.Namespace) -> int:
-    from .demo import run_demo
-
-    return run_demo(arguments.recording)
 
 
 def _read(name: str) -> bytes | mmap.mmap:

@@ -157,7 +157,8 @@ class SessionClient(ClientBase[httpx2.AsyncClient]):
         Args:
             template: the trainer's input sample; never changed.
             max_seq_len: longer samples are cut to it; None for no limit.
-            metadata: a JSON object that the agent leaves to the samples, or None.
+            metadata: a JSON object that the agent leaves to the samples, or None.  A server of
+                trees lays it over them; one of linear trajectories leaves that to the caller.
             timeout_s: for the whole exchange; None for no limit.
 
         Returns:

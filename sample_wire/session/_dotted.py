@@ -25,13 +25,16 @@ def imported(path: str, what: str) -> Callable[..., Any]:
         found = getattr(importlib.import_module(module_name), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"{what} {path!r} cannot be imported: {error}") from error
-    if (
-        not callable(found)
-        or isinstance(found, type)
-        or any(
-            inspect.iscoroutinefunction(part) or inspect.isasyncgenfunction(part)
-            for part in (found, getattr(found, "__call__", None))  # noqa: B004  # its own, to look at
-        )
-    ):
+    if not _is_synchronous(found):
         raise ValueError(f"{what} {path!r} is no synchronous function")
     return found  # type: ignore[no-any-return]  # what it returns is checked at each call
+
+
+def _is_synchronous(found: object) -> bool:
+    """Whether it is a function, or an object that is called as one; a class is neither."""
+    if not callable(found) or isinstance(found, type):
+        return False
+    called = (found, getattr(found, "__call__", None))  # noqa: B004  # its own, to look at
+    return not any(
+        inspect.iscoroutinefunction(part) or inspect.isasyncgenfunction(part) for part in called
+    )

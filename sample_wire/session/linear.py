@@ -30,6 +30,9 @@ from .tokenizer import Message, TokenizerAdapter
 from .trajectory import Collected, Mismatch, SampleOptions, Snapshot, TurnPlan
 
 MAX_ROLLBACK_TURNS: Final = 1
+# An agent that leaves something out of what it replays loses a turn with every request, and is
+# answered all the same: whoever collects can tell by this key of the metadata.
+ROLLED_BACK_KEY: Final = "rolled_back_turns"
 
 
 class LinearTrajectory:
@@ -46,7 +49,7 @@ class LinearTrajectory:
         messages: all that are stored, the engine's included.
     """
 
-    __slots__ = ("_commits", "_maker", "_matcher", "messages", "version")
+    __slots__ = ("_commits", "_maker", "_matcher", "_num_rolled_back", "messages", "version")
 
     def __init__(
         self,
@@ -60,6 +63,7 @@ class LinearTrajectory:
         self._commits: tuple[Commit, ...] = ()
         self.messages: tuple[Message, ...] = ()
         self.version = 0
+        self._num_rolled_back = 0
 
     @property
     def turns(self) -> tuple[Turn, ...]:
@@ -109,6 +113,7 @@ class LinearTrajectory:
         base = kept[-1] if kept else None
         done = self._maker.commit(plan, base, body, reply, timestamp, request_timestamp)
         stored = self.messages[: base.num_messages if base else 0]
+        self._num_rolled_back += len(self._commits) - len(kept)
         self._commits, self.messages = (*kept, done), (*stored, *done.messages)
         self.version += 1
         return done.turn
@@ -136,7 +141,8 @@ class LinearTrajectory:
         Args:
             mismatch: the tokenizer's report on a snapshot, or None where there is none.
         """
-        return self._maker.metadata(self._last, mismatch)
+        rolled_back = {ROLLED_BACK_KEY: self._num_rolled_back} if self._num_rolled_back else {}
+        return self._maker.metadata(self._last, mismatch) | rolled_back
 
     def records(self) -> list[dict[str, Any]]:
         """All records, each request and reply as it was sent."""

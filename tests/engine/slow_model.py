@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sample_wire.adapters.tokenizer.chatml import IM_END, IM_START
 from sample_wire.demo.engine import EngineSettings
 from sample_wire.demo.engine.weights import Layer, random_weights
 
@@ -34,8 +35,13 @@ def slow_run(settings: EngineSettings, ids: Sequence[int]) -> Slow:
         for at, state in enumerate(states):
             router[at].append(_normed(state) @ layer.router)
             states[at] = state + _experts(_normed(state), router[at][-1], layer, settings.top_k)
-    logits = [_normed(state) @ weights.head_DV + weights.bias_V for state in states]
-    return Slow(np.array(logits), np.array(router))
+    logits = np.array([_normed(state) @ weights.head_DV + weights.bias_V for state in states])
+    size = 0
+    for at, one in enumerate(ids):
+        size = 0 if one in (IM_START, IM_END) else size + 1
+        mean = settings.mean_answer_tokens
+        logits[at, IM_END] += np.log(0.03 / mean) + 4 * max(size - 10, 0) / mean
+    return Slow(logits, np.array(router))
 
 
 def _attended(states: list[Vector], layer: Layer, num_heads: int) -> list[Vector]:

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import pytest
 
+from sample_wire.demo.engine import structural_tag
+
 from ._calls import IM_END, SETTINGS, TOKENIZER, TOOLS, Caller, asked, prompt_of, rows_of
 
 MESSAGES: Final = asked("Will it rain?")
@@ -48,6 +50,13 @@ def test_an_answer_ends_with_the_turn(engine: Caller) -> None:
     assert entries[-1][1:] == [IM_END, "<|im_end|>"]
     assert choice["message"]["content"] == "".join(entry[2] for entry in entries[:-1])
     assert "tool_calls" not in choice["message"]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.5, 1.0])
+def test_an_answer_ends_by_itself_at_any_temperature(engine: Caller, temperature: float) -> None:
+    reply = engine.chat(MESSAGES, temperature=temperature)
+    assert only(reply)["finish_reason"] == "stop"
+    assert reply["usage"]["completion_tokens"] < 3 * SETTINGS.mean_answer_tokens
 
 
 def test_the_log_probs_are_told_in_both_places(engine: Caller) -> None:
@@ -140,6 +149,38 @@ def test_a_call_that_is_whole_at_the_limit_is_told_as_a_length(engine: Caller) -
     choice = only(engine.chat(MESSAGES, tools=TOOLS, max_tokens=len(ids_of(whole)) - 1))
     assert choice["finish_reason"] == choice["meta_info"]["finish_reason"]["type"] == "length"
     assert len(choice["message"]["tool_calls"]) == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 0.5, "top_p": 0.9, "seed": 4}], ids=str)
+@pytest.mark.parametrize("required", [False, True], ids=["auto", "required"])
+def test_generate_with_the_same_grammar_gives_the_same_turns(
+    engine: Caller, options: dict[str, Any], required: bool
+) -> None:
+    messages = asked("Question 1")
+    prompt = prompt_of(messages, TOOLS)
+    params = {**options, "structural_tag": structural_tag(TOOLS, required=required)}
+    params["sampling_seed"] = params.pop("seed", None)
+    num_calls = 0
+    while num_calls <= SETTINGS.max_tool_calls:
+        by_ids = engine.generate(prompt, params={**params, "max_new_tokens": 600})["meta_info"]
+        chosen = "required" if required else "auto"
+        choice = only(engine.chat(messages, tools=TOOLS, tool_choice=chosen, **options))
+        by_chat = choice["meta_info"]
+        for key in ("routed_experts", "completion_tokens", "prompt_tokens"):
+            assert by_ids[key] == by_chat[key]
+        entries = by_chat["output_token_logprobs"]
+        assert [one[:2] for one in by_ids["output_token_logprobs"]] == [one[:2] for one in entries]
+        said = choice["message"]
+        if "tool_calls" not in said:
+            break
+        assert by_ids["finish_reason"] == {"type": "stop", "matched": IM_END}
+        num_calls += 1
+        answer = {"role": "tool", "tool_call_id": said["tool_calls"][0]["id"], "content": "12"}
+        messages = [*messages, said, answer]
+        checkpoint = prompt + [one[1] for one in entries]
+        num_kept, tail = TOKENIZER.append(checkpoint, [], [answer], TOOLS, {})
+        prompt = checkpoint[:num_kept] + tail
+    assert num_calls >= SETTINGS.min_tool_calls
 
 
 def test_tool_choice_none_calls_nothing(engine: Caller) -> None:

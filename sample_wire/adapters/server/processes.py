@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 import uvicorn
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from .app import create_app
 from .settings import ServerSettings
@@ -49,7 +49,7 @@ def serve(settings: ServerSettings) -> int:
     sys.stdout.flush()
     if len(sockets) > 1:
         return _run_workers(settings, sockets)
-    _serve(app, sockets[0])
+    serve_on(sockets[0], app)
     return 0
 
 
@@ -102,8 +102,12 @@ def _with_instance(settings: ServerSettings) -> ServerSettings:
     return msgspec.structs.replace(settings, instance_id=secrets.token_hex(16))
 
 
-def _serve(app: Starlette, sock: socket.socket) -> None:
-    """One server, in this process, until a signal ends it."""
+def serve_on(sock: socket.socket, app: ASGIApp) -> None:
+    """Serves an application in this process, until a signal ends it.
+
+    Args:
+        sock: listens already.
+    """
     _raise_file_limit()
     config = uvicorn.Config(
         app,
@@ -154,7 +158,7 @@ def _run_workers(settings: ServerSettings, sockets: list[socket.socket]) -> int:
 def _work(settings: ServerSettings, sock: socket.socket) -> None:
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     with contextlib.suppress(KeyboardInterrupt):  # a terminal's Ctrl-C reaches every process
-        _serve(create_app(settings), sock)
+        serve_on(sock, create_app(settings))
 
 
 def _end_with_the_parent() -> None:

@@ -11,12 +11,14 @@ E experts, K experts per token, F columns inside an expert, V vocabulary.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from ...adapters.tokenizer.chatml import IM_END, IM_START
 from .settings import EngineSettings
 from .weights import Floats, Layer, random_weights
 
@@ -25,6 +27,8 @@ Ids = npt.NDArray[np.int32]
 # Positions are taken in blocks: the queries of one see keys up to its end, masked.
 BLOCK: Final = 64
 _ROPE_BASE: Final = 10_000.0
+_EDGES: Final = (IM_START, IM_END)
+_ROLE: Final = len("assistant\n")
 _EPSILON: Final = np.float32(1e-6)
 # Added to the scores of a block's tokens for that block's positions: none sees a later one.
 _FUTURE: Final[Floats] = np.triu(np.full((BLOCK, BLOCK), -np.inf, np.float32), k=1)
@@ -112,6 +116,7 @@ class Model:
             first = end
         last_D: Floats = _normed(hidden_TD[-1])
         logits_V: Floats = last_D @ self._weights.head_DV + self._weights.bias_V
+        logits_V[IM_END] += end_bias(state.ids, self._settings.mean_answer_tokens)
         return logits_V
 
     def _block(self, state: KVState, first: int, end: int) -> Floats:
@@ -174,6 +179,17 @@ class Model:
         turned[..., :half] = left * cosines - right * sines
         turned[..., half:] = left * sines + right * cosines
         return turned
+
+
+def end_bias(ids: Sequence[int], mean_answer_tokens: int) -> float:
+    """What is added to the logit of the end of a turn behind these tokens.
+
+    Trained models end their turns; random weights must be helped to, at low temperatures too.
+    So the end is next to impossible at first, becomes likelier with each token of the turn, and
+    is likelier than all else at about twice the mean.
+    """
+    size = next((n for n, one in enumerate(reversed(ids)) if one in _EDGES), len(ids))
+    return math.log(0.03 / mean_answer_tokens) + 4 * max(size - _ROLE, 0) / mean_answer_tokens
 
 
 def _each(vectors_TD: Floats, weight: Floats) -> Floats:

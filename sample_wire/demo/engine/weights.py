@@ -1,7 +1,6 @@
 """The weights of the embedded model: random and seeded.
 
-Only the output's bias is not random: it makes printable text frequent, letters as in English,
-and the end of a turn as frequent as the settings say.
+Only the output's bias is not random: it makes printable text frequent, letters as in English.
 
 Shape letters: as in model.
 """
@@ -50,7 +49,7 @@ def random_weights(settings: EngineSettings) -> Weights:
         embedding_VD=_normal(random, (ByteChatML.num_ids, width), 1.0),
         layers=[_random_layer(random, settings) for _ in range(settings.num_layers)],
         head_DV=_normal(random, (width, ByteChatML.num_ids), width**-0.5),
-        bias_V=_output_bias(settings.mean_answer_tokens),
+        bias_V=_output_bias(),
     )
 
 
@@ -70,11 +69,12 @@ def _random_layer(random: np.random.Generator, settings: EngineSettings) -> Laye
     )
 
 
-def _output_bias(mean_answer_tokens: int) -> Floats:
+def _output_bias() -> Floats:
     """float32 [V]: how frequent ids are in text; what is not printable is next to impossible."""
     bias_V = np.full(ByteChatML.num_ids, -30.0)
     bias_V[[*string.printable[: -len(string.whitespace)].encode()]] = -6.0
     bias_V[[*(string.digits + ".,").encode()]] = -3.0
     bias_V[[*_COMMON.encode()]] = -0.12 * np.arange(len(_COMMON))
-    bias_V[IM_END] = np.log(np.exp(bias_V).sum() / mean_answer_tokens)
+    bias_V -= np.log(np.exp(bias_V).sum())
+    bias_V[IM_END] = 0  # it depends on the length of the turn: end_bias in model
     return bias_V.astype(np.float32)
