@@ -21,7 +21,7 @@ from .filters import (
     no_aborted,
     nonzero_std,
 )
-from .types import GenerateInput, GenerateOutput
+from .types import GenerateInput, GenerateOutput, TrainerOptions
 
 __all__ = [
     "DropCounter",
@@ -29,6 +29,7 @@ __all__ = [
     "GenerateInput",
     "GenerateOutput",
     "Group",
+    "TrainerOptions",
     "agentic",
     "call_filter",
     "flatten",

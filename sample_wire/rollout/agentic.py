@@ -9,20 +9,22 @@ from __future__ import annotations
 import copy
 import logging
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol, get_args
 
 from .._json import MAX_JSON_DEPTH
 from .._plain import plain_object
 from ..codec import SamplesReply
-from ..errors import ClientError
+from ..errors import ClientError, GroupError
 from ..overlay import independent
-from ..sample import Status
+from ..sample import Sample, Status
 from ._chat_keys import request_kwargs
-from .types import GenerateInput, GenerateOutput, SampleT
+from .types import GenerateInput, GenerateOutput, SampleT, TrainerOptions
 
+TrajectoryKind = Literal["linear", "tree"]
 logger: Final = logging.getLogger("sample_wire.rollout")
+_ANY_TRAINER: Final = TrainerOptions()
 
 
 class OpenSession(Protocol):
@@ -83,29 +85,52 @@ class AgentFunction(Protocol):
 
 
 async def generate(
-    given: GenerateInput[SampleT], *, sessions: SessionOpener, agent: AgentFunction
+    given: GenerateInput[SampleT],
+    *,
+    sessions: SessionOpener,
+    agent: AgentFunction,
+    trajectory: TrajectoryKind = "linear",
+    trainer: TrainerOptions = _ANY_TRAINER,
 ) -> GenerateOutput[SampleT]:
-    """The sample of one conversation that an agent holds.
+    """The sample of one conversation that an agent holds, or those of its branches.
 
     An exception of the agent is logged, and so is an answer that is not what an AgentFunction
     returns; the samples are collected all the same.  Cancellation is no exception of the agent:
     the session is ended, and nothing is collected.
 
     Args:
-        sessions: opens a session, `lambda: SessionClient(url)` for example.
+        sessions: opens a session, `lambda: SessionClient(url)` for example; of a server of
+            trees with `field_set=2`.
         agent: the agent.
+        trajectory: "tree" for a server whose sessions are trees; the agent's answer then goes
+            to the server, whose hooks may use it.
+        trainer: what is refused where a rollout may give several samples.
 
     Returns:
         One sample.  Its metadata is the input's, overlaid by the server's, the agent's, and the
         session's.  A session without a sample gives a copy of the input whose status is aborted.
+        Of a tree a list, also of one sample; the agent's metadata and reward are those that the
+        server gave them.  Several samples share the input's rollout_id, or else its index.
 
     Raises:
+        ValueError: trajectory is neither, or trainer does not go with a tree; no session was
+            opened.
         ClientError, DecodeError: whatever opening the session or collecting raises; ClientError
-            too for a reply with several samples, which a linear session does not give.
+            too for the reply of a session that is not of this kind.
+        GroupError: several samples, and the input has neither rollout_id nor index.
     """
+    if trajectory not in get_args(TrajectoryKind):
+        raise ValueError(f"trajectory is one of {get_args(TrajectoryKind)}")
+    is_tree = trajectory == "tree"
+    if is_tree:
+        trainer.check_several()
     async with sessions() as session:
         told = await _answer(given, session, agent)
-        reply = await session.collect(given.sample, max_seq_len=given.max_seq_len, metadata=told)
+        reply = await session.collect(
+            given.sample, max_seq_len=given.max_seq_len, metadata=told if is_tree else None
+        )
+    if is_tree:
+        return GenerateOutput(_branches(given.sample, reply, told))
     return GenerateOutput(_finished(given.sample, reply, told))
 
 
@@ -167,9 +192,7 @@ def _finished(
 ) -> SampleT:
     """The reply's sample with what the agent and the session have to say of it."""
     if not reply.samples:
-        sample = copy.deepcopy(template)
-        sample.status = Status.ABORTED
-        return sample
+        return _aborted(template)
     if len(reply.samples) > 1:
         raise ClientError(
             f"the reply has {len(reply.samples)} samples, a linear session gives one",
@@ -177,9 +200,41 @@ def _finished(
             got=str(len(reply.samples)),
         )
     (sample,) = reply.samples
-    told = told or {}
-    sample.metadata = {**sample.metadata, **told, **reply.session_metadata}
-    seconds = _tool_time_s(told)
-    if seconds is not None:
-        sample.non_generation_time = seconds
+    sample.metadata = {**sample.metadata, **(told or {}), **reply.session_metadata}
+    _set_tool_time([sample], told)
     return sample
+
+
+def _branches(
+    template: SampleT, reply: SamplesReply[SampleT], told: Mapping[str, Any] | None
+) -> list[SampleT]:
+    """The reply's samples as those of one rollout."""
+    if "tree" not in reply.session_metadata:
+        raise ClientError("the reply is not that of a tree", field="session_metadata")
+    if not reply.samples:
+        return [_aborted(template)]
+    if len(reply.samples) > 1:
+        rollout_id = template.index if template.rollout_id is None else template.rollout_id
+        if rollout_id is None:
+            raise GroupError(
+                f"the rollout gave {len(reply.samples)} samples, which share a rollout_id: the "
+                "input needs one, or an index",
+                field="rollout_id",
+            )
+        for sample in reply.samples:
+            sample.rollout_id = rollout_id
+    _set_tool_time(reply.samples, told)
+    return reply.samples
+
+
+def _aborted(template: SampleT) -> SampleT:
+    sample = copy.deepcopy(template)
+    sample.status = Status.ABORTED
+    return sample
+
+
+def _set_tool_time(samples: Sequence[Sample], told: Mapping[str, Any] | None) -> None:
+    seconds = _tool_time_s(told or {})
+    if seconds is not None:
+        for sample in samples:
+            sample.non_generation_time = seconds

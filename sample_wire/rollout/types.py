@@ -47,6 +47,30 @@ class GenerateInput(msgspec.Struct, Generic[SampleT], frozen=True, kw_only=True)
         plan_for(self.sample, 1, None).overlay.check_template(self.sample)
 
 
+class TrainerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a trainer does with samples, as far as it matters how many a rollout gives.
+
+    Args:
+        group_reward: a group's rewards are made together, from one sample of each rollout.
+        partial_rollout: an aborted sample is handed in again, to be gone on with.
+        recompute_log_probs: log-probs are computed anew, by a prefill of the whole sample.
+    """
+
+    group_reward: bool = False
+    partial_rollout: bool = False
+    recompute_log_probs: bool = False
+
+    def check_several(self) -> None:
+        """Passes where a rollout may give several samples.
+
+        Raises:
+            ValueError: one of these needs one sample a rollout.
+        """
+        for name in self.__struct_fields__:
+            if getattr(self, name):
+                raise ValueError(f"{name} needs one sample a rollout: a tree gives several")
+
+
 class GenerateOutput(msgspec.Struct, Generic[SampleT], frozen=True):
     """What became of a rollout.
 

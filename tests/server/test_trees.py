@@ -304,6 +304,31 @@ async def later(samples: list[Any], _metadata: dict[str, Any]) -> list[Any]:
     return samples
 
 
+HOOK_GATES: list[Gate] = []
+
+
+def waits(samples: list[Any], _metadata: dict[str, Any]) -> list[Any]:
+    HOOK_GATES.pop().pass_through()
+    return samples
+
+
+def test_a_slow_hook_holds_up_nobody_else(
+    threads: ThreadPoolExecutor, start: StartServer, engine: StubEngine
+) -> None:
+    session = start(trajectory="tree", pick=f"{__name__}.waits").create()
+    grow(session, engine)
+    gate = Gate()
+    HOOK_GATES.append(gate)
+    future = threads.submit(collect, session)
+    gate.wait_for_request()
+    assert session.site.http.get("/health").status_code == 200
+    say(session, engine, speaks([60]), USER, A1, OTHER_TOOL)
+    gate.open()
+    reply = future.result(PATIENCE_S)
+    assert [sample.metadata["leaf"]["node_id"] for sample in reply.samples] == [1, 3, 4]
+    assert len(reply.session_metadata["tree"]["nodes"]) == 5
+
+
 def test_an_operators_hook_picks_the_samples(start: StartServer, engine: StubEngine) -> None:
     session = start(trajectory="tree", pick=f"{__name__}.newest").create()
     grow(session, engine)
@@ -395,26 +420,34 @@ def test_where_one_report_fails_its_key_alone_is_absent(
     assert "the mismatch report failed" in caplog.text
 
 
+def last_ids(session: Handle, asked: str) -> list[int]:
+    """The newest conversation's ids as the samples reply or the dump tells them."""
+    told = collect(session).session_metadata if asked == "samples" else session.dump()["metadata"]
+    ids: list[int] = told["accumulated_token_ids"]
+    assert told["tito_session_mismatch"] == []
+    return ids
+
+
+@pytest.mark.parametrize("asked", ["samples", "dump"])
 def test_a_turn_that_comes_while_reports_are_made_is_in_the_reply(
-    threads: ThreadPoolExecutor, engine: StubEngine
+    threads: ThreadPoolExecutor, engine: StubEngine, asked: str
 ) -> None:
     gate = Gate()
-    asked: list[int] = []
+    reported: list[int] = []
 
     def report(ids: Sequence[int]) -> list[dict[str, Any]]:
-        asked.append(ids[-1])
-        if len(asked) == 1:
+        reported.append(ids[-1])
+        if len(reported) == 1:
             gate.pass_through()
         return []
 
     with running(NumberTokenizer(report=report), engine.url, trajectory="tree") as site:
         session = site.create()
         say(session, engine, first_turn(), USER)
-        future = threads.submit(collect, session)
+        future = threads.submit(last_ids, session, asked)
         gate.wait_for_request()
         say(session, engine, second_turn(), USER, A1, TOOL)
         gate.open()
-        (sample,) = future.result(PATIENCE_S).samples
-    assert sample.tokens.tolist()[-1] == 31
-    assert sample.metadata["tito_session_mismatch"] == []
-    assert asked == [11, 31]
+        ids = future.result(PATIENCE_S)
+    assert ids[-1] == 31
+    assert reported == [11, 31]

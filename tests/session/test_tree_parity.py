@@ -21,6 +21,7 @@ from sample_wire.session import (
     TreeTrajectory,
     upstream_body,
 )
+from sample_wire.session.linear import ROLLED_BACK_KEY
 
 from ._words import (
     FULL,
@@ -43,7 +44,8 @@ TURNS: list[dict[str, Any]] = json.loads((CAPTURES / "sgl_tito_s31_t6.json").rea
 BODIES = [(turn["request"]["body"], turn["response"]["body"]) for turn in TURNS]
 # What only a tree's samples tell.
 OWN_KEYS: Final = ("accumulated_token_ids", "tito_session_mismatch", "leaf")
-OWN_SESSION_KEYS: Final = ("tree",)
+# And what each of the two alone tells of the session.
+OWN_SESSION_KEYS: Final = ("tree", ROLLED_BACK_KEY)
 
 
 def payload(session: Trajectory, limit: int | None, routing: RoutingSpec | None) -> bytes:
