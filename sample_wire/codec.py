@@ -23,8 +23,8 @@ from ._meta import META_TENSOR, write_document
 from ._plan import Plan, plan_of
 from .errors import EncodeError
 from .overlay import independent, updated
-from .payload import Payload
-from .reader import MAX_SAMPLES, read_samples
+from .payload import Payload, as_bytes_view
+from .reader import MAX_SAMPLES, PayloadReader
 from .rows import Axes, RowRuleError, check_rows
 from .sample import Sample
 from .schema import Schema, schema_of
@@ -83,6 +83,10 @@ def encode_samples(
     only = type(samples[0]) if samples and schema is None else None
     schema = schema or (schema_of(only) if only else Sample.__sample_schema__)
     plan = plan_of(schema, field_set)
+    if len(samples) == 1 and plan.direct_write is not None and type(samples[0]) is plan.sample_type:
+        payload = plan.direct_write(samples[0], session_metadata, empty_reason)
+        if payload is not None:
+            return payload
     tensors: list[TensorToWrite] = []
     documents: list[bytes] = []
     for index, sample in enumerate(samples):
@@ -180,10 +184,24 @@ def decode_samples(
     Source: SPEC sections 8 and 9.
     """
     plan = plan_for(template, field_set, schema)
-    document, decoded = read_samples(buffer, plan, max_samples, max_depth, max_header_bytes)
+    found = None
+    if plan.direct_read is not None and max_samples > 0 and not isinstance(buffer, Payload):
+        found = plan.direct_read(as_bytes_view(buffer), max_depth, max_header_bytes)
+    if found is None:
+        reader = PayloadReader(
+            buffer,
+            plan,
+            max_samples=max_samples,
+            max_depth=max_depth,
+            max_header_bytes=max_header_bytes,
+        )
+        found = reader.document, [reader.values(index) for index in range(len(reader.refs))]
+    document, decoded = found
     if decoded:
         plan.overlay.check_template(template)
-    samples = [_lay_over(plan, template, values, copy) for values in decoded]
+    samples = []
+    for values in decoded:
+        samples.append(_lay_over(plan, template, values, copy))
     return SamplesReply(samples, document.session_metadata, document.empty_reason)
 
 
@@ -193,8 +211,9 @@ def plan_for(template: object, field_set: int, schema: Schema | None) -> Plan:
     Raises:
         TypeError: the template is not of the schema's class.
     """
-    schema = schema or schema_of(type(template))
-    if not isinstance(template, schema.sample_type):
+    if schema is None:
+        schema = schema_of(type(template))
+    elif not isinstance(template, schema.sample_type):
         raise TypeError(
             f"the template is a {type(template).__name__}, not a {schema.sample_type.__name__}"
         )

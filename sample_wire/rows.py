@@ -21,6 +21,16 @@ ErrorT = TypeVar("ErrorT", bound=SampleWireError)
 _UNIT: Final = {"tokens": "tokens", "response": "response tokens"}
 
 
+# The rules of expected_rows and check_rows as expressions of the axes' lengths, for a sample that
+# has tokens; test_row_rule_code compares them.
+EXPECTED_ROWS_CODE: Final[dict[Rows, str]] = {
+    "tokens": "tokens",
+    "transitions": "tokens - 1",
+    "response": "response",
+}
+RESPONSE_FITS_CODE: Final = "0 <= response <= tokens"
+
+
 class RowRuleError(ValueError):
     """A broken row rule; the caller turns it into its own error with the sample's index."""
 
