@@ -107,11 +107,13 @@ class JsonField:
 def are_flat(values: Iterable[Any]) -> bool:
     """Whether parsed values have no arrays or objects in them."""
     for value in values:
-        if type(value) is dict:
-            if value and not _SCALARS.issuperset(map(type, value.values())):
+        if type(value) is not dict:
+            if type(value) not in _SCALARS:
                 return False
-        elif type(value) not in _SCALARS:
-            return False
+            continue
+        for item in value.values():
+            if type(item) not in _SCALARS:
+                return False
     return True
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -20,7 +20,6 @@ from ._json import encode_json
 _ATOMS: Final = frozenset({str, int, bool, type(None)})
 _MAX_INTEGER_CHARS: Final = 4300
 _LONG_NEGATIVE: Final = re.compile(rb"-[0-9]{4300}")
-_TEXT: Final = frozenset({str})
 _NUMBERS: Final = frozenset({int, float, bool, type(None), str})
 
 
@@ -124,13 +123,14 @@ def _shown(key: Any) -> str:
 
 
 def _plain_dict(value: dict[Any, Any], depth: int) -> dict[str, Any]:
-    kinds = {*map(type, value.values())}
-    if (
-        kinds <= _NUMBERS
-        and {*map(type, value)} <= _TEXT
-        and (float not in kinds or _all_finite(value.values()))
-    ):
-        return value  # the usual case, decided at C speed
+    for key, item in value.items():
+        kind = type(item)
+        if type(key) is not str or not (kind in _ATOMS or (kind is float and math.isfinite(item))):
+            return _mended_dict(value, depth)
+    return value
+
+
+def _mended_dict(value: dict[Any, Any], depth: int) -> dict[str, Any]:
     changed: dict[str, Any] = {}
     for key, item in value.items():
         if type(key) is not str and type(key) is not np.str_:
@@ -159,5 +159,5 @@ def _plain_list(value: list[Any] | tuple[Any, ...], depth: int) -> list[Any]:
     return items
 
 
-def _all_finite(value: Iterable[Any]) -> bool:
+def _all_finite(value: list[Any] | tuple[Any, ...]) -> bool:
     return all(math.isfinite(item) for item in value if type(item) is float)

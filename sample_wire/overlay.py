@@ -177,23 +177,21 @@ def _deep_copy(value: Any) -> Any:
 
 
 def _independent(value: Any, copy_arrays: bool) -> Any:
+    # Plain loops: for the few items of a template they beat sets and maps of their types.
     kind = type(value)
+    if kind is dict:
+        fields = value.copy()
+        for key, item in value.items():
+            if type(item) not in _SHARED:
+                fields[key] = _independent(item, copy_arrays)
+        return fields
+    if kind is list:
+        items = []
+        for item in value:
+            items.append(item if type(item) in _SHARED else _independent(item, copy_arrays))
+        return items
     if kind in _SHARED:
         return value
-    if kind is dict:
-        copied = value.copy()
-        if not _SHARED.issuperset(map(type, value.values())):  # decided at C speed
-            for key, item in value.items():
-                if type(item) not in _SHARED:
-                    copied[key] = _independent(item, copy_arrays)
-        return copied
-    if kind is list:
-        items = value.copy()
-        if not _SHARED.issuperset(map(type, value)):
-            for index, item in enumerate(value):
-                if type(item) not in _SHARED:
-                    items[index] = _independent(item, copy_arrays)
-        return items
     if kind is tuple:
         return tuple(_independent(item, copy_arrays) for item in value)
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
