@@ -38,13 +38,7 @@ async def play(
     """
     num_calls, tool_s = 0, 0.0
     messages = list(prompt)
-    async with openai.AsyncOpenAI(
-        base_url=base_url,
-        api_key="none",
-        max_retries=0,
-        timeout=_PATIENCE_S,
-        http_client=openai.DefaultAsyncHttpxClient(trust_env=False),  # no proxy to loopback
-    ) as client:
+    async with _client(base_url) as client:
         model = (await client.models.list()).data[0].id
         for _ in range(MAX_TURNS):
             completion = await client.chat.completions.create(
@@ -61,6 +55,16 @@ async def play(
             if not calls:
                 break
     return {"num_tool_calls": num_calls, "agent_metrics": {"total_tool_time": tool_s}}
+
+
+def _client(base_url: str) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(
+        base_url=base_url,
+        api_key="none",
+        max_retries=0,
+        timeout=_PATIENCE_S,
+        http_client=openai.DefaultAsyncHttpxClient(trust_env=False),  # no proxy to loopback
+    )
 
 
 def told_by(error: Exception) -> str:

@@ -83,7 +83,7 @@ class Episodes:
         num_played = sum(episode.is_played for episode in self._episodes)
         self._progress.detail(f"agents at work: {num_turns} turns, {num_played} of them done")
         if num_played == len(self._episodes):
-            self._progress.step(f"agents are done: {num_turns} turns")
+            self._progress.step(f"the agents have ended: {num_turns} turns")
             self._all_played.set()
 
     async def both_ways(self, session_url: str, template: Sample) -> BothWays:

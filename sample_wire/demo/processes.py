@@ -18,30 +18,13 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-_BACKLOG: Final = 128
+from ..adapters.server.processes import end_with_the_parent
+
 # Running requests are given up by then; a process that still runs is killed.
 _GRACE_S: Final = 5.0
 _BLAS_THREADS: Final = "OPENBLAS_NUM_THREADS"
 
 Serve = Callable[[socket.socket, Any], None]
-
-
-def bound() -> socket.socket:
-    """A socket that listens on a free loopback port: whoever connects waits for its server."""
-    sock = socket.socket()
-    try:
-        sock.bind(("127.0.0.1", 0))
-        sock.listen(_BACKLOG)
-    except OSError:
-        sock.close()
-        raise
-    return sock
-
-
-def url_of(sock: socket.socket) -> str:
-    """The URL of a listening socket."""
-    host, port = sock.getsockname()
-    return f"http://{host}:{port}"
 
 
 @contextlib.contextmanager
@@ -108,12 +91,5 @@ def _one_blas_thread() -> Iterator[None]:
 
 
 def _serve(sock: socket.socket, serve: Serve, settings: object) -> None:
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_the_parent, daemon=True).start()
     serve(sock, settings)
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os.kill(os.getpid(), signal.SIGTERM)

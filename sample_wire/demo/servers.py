@@ -13,10 +13,12 @@ from typing import Final
 import httpx2
 import msgspec
 
-from ..adapters.server import ServerSettings
+from ..adapters.server import ServerSettings, create_app
+from ..adapters.server.processes import bound, serve_on, url_of
 from ..errors import SampleWireError
-from . import processes
-from .engine.settings import EngineSettings
+from .engine import Engine, EngineSettings
+from .engine.app import create_app as create_engine_app
+from .processes import Serve, serving
 
 # Both begin to listen before they start; this is for starting on a busy machine.
 _START_S: Final = 60.0
@@ -69,24 +71,16 @@ class Servers:
             if process.exitcode is not None
         )
 
-    def _start(self, name: str, serve: processes.Serve, settings: object) -> str:
-        sock = processes.bound()
-        url = processes.url_of(sock)
-        started = processes.serving(name, sock, serve, settings)
-        self._processes.append(self._stack.enter_context(started))
+    def _start(self, name: str, serve: Serve, settings: object) -> str:
+        sock = bound("127.0.0.1", 0)
+        url = url_of(sock)
+        self._processes.append(self._stack.enter_context(serving(name, sock, serve, settings)))
         return url
 
 
 def _serve_engine(sock: socket.socket, settings: EngineSettings) -> None:
-    from ..adapters.server.processes import serve_on
-    from .engine.app import create_app
-    from .engine.engine import Engine
-
-    serve_on(sock, create_app(Engine(settings)))
+    serve_on(sock, create_engine_app(Engine(settings)))
 
 
 def _serve_sessions(sock: socket.socket, settings: ServerSettings) -> None:
-    from ..adapters.server.app import create_app
-    from ..adapters.server.processes import serve_on
-
     serve_on(sock, create_app(settings))

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from ..adapters.server import ServerSettings
 from ..adapters.server.command import routing_of
 from ..adapters.tokenizer import CHATML
-from .engine.settings import EngineSettings
+from .engine import EngineSettings
 
 _OF_AN_ENGINE: Final = (
     *("tokenizer", "family", "chat_template", "template_kwargs"),
