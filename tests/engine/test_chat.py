@@ -8,6 +8,7 @@ from typing import Any, Final
 import pytest
 
 from sample_wire.demo.engine import structural_tag
+from sample_wire.demo.engine.requests import BadRequestError, ChatRequest, chat_job, parsed
 
 from ._calls import IM_END, SETTINGS, TOKENIZER, TOOLS, Caller, asked, prompt_of, rows_of
 
@@ -268,3 +269,32 @@ def test_what_cannot_be_answered_is_refused(
     engine: Caller, change: dict[str, Any], told: str
 ) -> None:
     assert told in engine.refusal("/v1/chat/completions", {"messages": MESSAGES, **change})
+
+
+def deep_tools(depth: int) -> bytes:
+    """A request with a tool whose schema is that deep."""
+    parameters = '{"type": "array", "items": ' * depth + "{}" + "}" * depth
+    tool = f'{{"type": "function", "function": {{"name": "f", "parameters": {parameters}}}}}'
+    return f'{{"messages": [{{"role": "user", "content": "x"}}], "tools": [{tool}]}}'.encode()
+
+
+@pytest.mark.parametrize("depth", [100, 400, 900, 5000])
+def test_tools_that_are_nested_too_deep_are_refused(engine: Caller, depth: int) -> None:
+    response = engine.http.post("/v1/chat/completions", content=deep_tools(depth))
+    assert response.status_code == 400
+
+
+def test_tools_at_the_depth_of_pythons_stack_are_refused() -> None:
+    # Some of these can be read and not be written.
+    for depth in range(700, 1000):
+        with pytest.raises(BadRequestError):
+            chat_job(parsed(deep_tools(depth), ChatRequest), SETTINGS)
+
+
+@pytest.mark.parametrize("field", ["content", "stop"])
+def test_text_that_is_no_unicode_is_refused(engine: Caller, field: str) -> None:
+    fields = {"content": '"x"', "stop": '"x"'} | {field: '"\\ud800"'}
+    message = f'{{"role": "user", "content": {fields["content"]}}}'
+    body = f'{{"messages": [{message}], "stop": {fields["stop"]}}}'
+    response = engine.http.post("/v1/chat/completions", content=body.encode())
+    assert response.status_code == 400

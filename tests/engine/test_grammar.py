@@ -145,6 +145,26 @@ def test_the_tag_is_one_that_sglang_takes() -> None:
     }
 
 
+def nested(depth: int) -> str:
+    """A tag whose schema is that deep."""
+    schema: dict[str, Any] = {}
+    for _ in range(depth - 1):
+        schema = {"type": "array", "items": schema}
+    function = {"name": "f", "parameters": schema}
+    return structural_tag([{"type": "function", "function": function}], required=True)
+
+
+def test_a_schema_may_be_nested_64_levels_deep() -> None:
+    text = written(prompt_after(0), max, read_structural_tag(nested(64)))
+    assert "[" * 63 in text
+
+
+@pytest.mark.parametrize("depth", [65, 200])
+def test_a_schema_that_is_nested_deeper_is_refused(depth: int) -> None:
+    with pytest.raises(ValueError, match="nested more than 64 levels deep"):
+        read_structural_tag(nested(depth))
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "[]", '{"type": "regex"}', "[" * 5000, '{"type": "structural_tag", "format": {}}'],

@@ -88,6 +88,7 @@ def fits(found: Any, schema: dict[str, Any]) -> Any:
 
 
 @given(SCHEMAS, st.data())
+@example({"type": "boolean"}, None)
 @example({"type": "array", "maxItems": 0}, None)
 @example({"type": "array", "minItems": 7}, None)
 @example({"type": "string", "minLength": 30}, None)

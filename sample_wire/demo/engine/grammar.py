@@ -22,6 +22,7 @@ from .settings import EngineSettings
 
 _TRIGGER: Final = "<tool_call>"
 _ASSISTANT: Final = (IM_START, *b"assistant\n")
+_MAX_DEPTH: Final = 64  # each level is a frame of Python's stack
 _MIN_THOUGHT: Final = 8
 _MAX_THOUGHT: Final = 40
 TOKENIZER: Final = ByteChatML()
@@ -87,9 +88,13 @@ def read_structural_tag(text: str) -> StructuralTag:
         ValueError: no JSON, another form, or a schema that there is no grammar for.
     """
     try:
-        return msgspec.json.decode(text, type=StructuralTag)
+        tag = msgspec.json.decode(text, type=StructuralTag)
+        depth = max(one.content.json_schema.depth() for one in tag.format.tags)
     except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(f"structural_tag: {error}") from None
+    if depth > _MAX_DEPTH:
+        raise ValueError(f"structural_tag: a schema is nested more than {_MAX_DEPTH} levels deep")
+    return tag
 
 
 def turn_grammar(

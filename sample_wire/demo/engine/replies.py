@@ -114,13 +114,7 @@ class Replies:
             "queue_time": max(made.started - self._dispatched, 0.0),
         }
         if self._job.log_probs:
-            pairs = zip(made.log_probs, made.ids, strict=True)
-            meta["input_token_logprobs"] = []
-            meta["output_token_logprobs"] = [
-                [log_prob, token_id, TOKENIZER.decode([token_id]) if with_text else None]
-                for log_prob, token_id in pairs
-            ]
-            meta["output_token_logprobs_length"] = len(made.ids)
+            meta |= _log_prob_entries(made, with_text=with_text)
         cached = {"device": made.num_cached, "host": 0} if made.num_cached else None
         meta |= {
             "reasoning_tokens": 0,
@@ -162,6 +156,19 @@ class Replies:
         if params.skip_special_tokens:
             ids = [token_id for token_id in ids if token_id not in (IM_START, IM_END)]
         return TOKENIZER.decode(ids)
+
+
+def _log_prob_entries(made: Generation, *, with_text: bool) -> Reply:
+    """The log-probs as meta_info has them: [nats, id, text or None] for each output token."""
+    pairs = zip(made.log_probs, made.ids, strict=True)
+    return {
+        "input_token_logprobs": [],
+        "output_token_logprobs": [
+            [log_prob, token_id, TOKENIZER.decode([token_id]) if with_text else None]
+            for log_prob, token_id in pairs
+        ],
+        "output_token_logprobs_length": len(made.ids),
+    }
 
 
 def _token_log_probs(made: Generation) -> list[Reply]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -75,18 +75,7 @@ class ChatRequest(Common, kw_only=True):
 
 
 # Options that chat takes under the name they have among the sampling parameters.
-_SAME_NAME = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "stop",
-    "stop_token_ids",
-    "n",
-    "ignore_eos",
-    "logit_bias",
-    "no_stop_trim",
-    "skip_special_tokens",
-)
+_SAME_NAME: Final = {*SamplingParams.__struct_fields__} & {*ChatRequest.__struct_fields__}
 
 
 class Job(NamedTuple):
@@ -192,7 +181,10 @@ def _chat_tag(request: ChatRequest) -> StructuralTag | None:
     if not tools or chosen == "none":
         return None
     required = chosen == "required" or isinstance(chosen, NamedFunction)
-    return _tag(structural_tag(tools, required=required))
+    try:
+        return _tag(structural_tag(tools, required=required))
+    except RecursionError:
+        raise BadRequestError("tools must not be nested so deeply") from None
 
 
 def _tag(text: str) -> StructuralTag:

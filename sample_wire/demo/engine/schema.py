@@ -60,6 +60,12 @@ class Schema(msgspec.Struct, rename={"ref": "$ref", "any_of": "anyOf", "one_of":
         if low > high:
             raise ValueError("no integer lies between minimum and maximum")
 
+    def depth(self) -> int:
+        """How deep it is nested; 1 for a schema without others inside."""
+        inner = [*(self.any_of or ()), *(self.one_of or ()), *(self.properties or {}).values()]
+        inner += [] if self.items is None else [self.items]
+        return 1 + max((one.depth() for one in inner), default=0)
+
     def bounds(self) -> tuple[int, int]:
         """The least and the largest integer."""
         low, high = self.minimum, self.maximum
