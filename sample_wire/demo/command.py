@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final, NoReturn
 
 from ..adapters.server.command import add_model_arguments, add_routing_arguments
+from ..adapters.server.trajectories import FIELD_SETS
 
 USAGE: Final = 2
 _MISSING: Final = (
@@ -36,6 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--recorded", action="store_true", help="the same with that recording; needs no extra"
     )
+    parser.add_argument(
+        "--trajectory",
+        choices=tuple(FIELD_SETS),
+        default="linear",
+        help="tree: one session, whose agent tries a turn again and forks (default %(default)s)",
+    )
     add_model_arguments(parser, required=False)
     add_routing_arguments(parser)
     parser.set_defaults(run=run, refuse_usage=parser.error)
@@ -55,6 +62,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         from .settings import settings_of
         from .story import load, run_story
+        from .tree_story import run_tree_story
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("sample_wire"):
             raise
@@ -65,6 +73,8 @@ def run(options: argparse.Namespace) -> int:
         tokenizer = load(settings.server)
     except (ValueError, ImportError) as error:
         refuse(str(error))
+    if options.trajectory == "tree":
+        return run_tree_story(settings)
     return run_story(settings, tokenizer)
 
 
@@ -76,4 +86,6 @@ def _run_recorded(options: argparse.Namespace) -> int:
         refuse("--recorded is a recording of its own")
     if options.engine is not None:
         refuse("a recording needs no --engine")
+    if options.trajectory != "linear":
+        refuse("a recording is no tree")
     return run_recorded(options.recording)

@@ -39,6 +39,19 @@ _ROUTING_NOTE: Final = (
 
 def headline(settings: StorySettings) -> list[str]:
     """What is about to run."""
+    return [
+        "sample-wire demo: a rollout on this machine",
+        *engine_lines(settings),
+        "server   that of sample-wire serve, in a process of its own",
+        f"agent    the openai client with {len(tools.described())} tools that compute, "
+        f"in {len(input_samples())} sessions at the same time",
+        "trainer  sample_wire.rollout.agentic.generate, one input sample for each session",
+        "",
+    ]
+
+
+def engine_lines(settings: StorySettings) -> list[str]:
+    """Which engine it runs with."""
     engine = settings.engine
     about = (
         [printable(settings.server.engine_url)]
@@ -49,15 +62,7 @@ def headline(settings: StorySettings) -> list[str]:
             "its text is noise, its tool calls are forced by a grammar",
         ]
     )
-    return [
-        "sample-wire demo: a rollout on this machine",
-        *(f"{name:9}{line}" for name, line in zip(("engine", ""), about, strict=False)),
-        "server   that of sample-wire serve, in a process of its own",
-        f"agent    the openai client with {len(tools.described())} tools that compute, "
-        f"in {len(input_samples())} sessions at the same time",
-        "trainer  sample_wire.rollout.agentic.generate, one input sample for each session",
-        "",
-    ]
+    return [f"{name:9}{line}" for name, line in zip(("engine", ""), about, strict=False)]
 
 
 class _Row(NamedTuple):

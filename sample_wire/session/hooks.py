@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from ..errors import SessionError
 from ._dotted import imported
+from .trajectory import Collected
 from .tree_samples import drop_retries, train_once
 
 Hook = Callable[[list[Any], dict[str, Any]], list[Any]]
@@ -43,28 +44,28 @@ class SampleHooks:
             post_process,
         )
 
-    def apply(
-        self, samples: list[Any], session_metadata: dict[str, Any], sample_type: type
-    ) -> list[Any]:
-        """The samples that are sent.
+    def apply(self, found: Collected, sample_type: type) -> Collected:
+        """What is sent of a tree; where it has no samples, they are not asked.
 
         Args:
-            samples: one for each leaf that has one, in the order of commits.
-            session_metadata: what the session tells of itself.
+            found: as it was collected, a sample for each leaf that has one.
             sample_type: the class that the post-process gives instances of.
 
         Raises:
             SessionError: 422 "hook_failed": a hook raised, or gave what it must not.
         """
-        picked = self._called(self.pick, "pick", list(samples), session_metadata)
-        given = {id(sample) for sample in samples}
-        found = [id(sample) for sample in picked]
-        if not given.issuperset(found) or len(set(found)) < len(found):
+        if not found.samples:
+            return found
+        metadata = found.session_metadata
+        picked = self._called(self.pick, "pick", list(found.samples), metadata)
+        given, taken = ([id(sample) for sample in some] for some in (found.samples, picked))
+        if not {*given}.issuperset(taken) or len({*taken}) < len(taken):
             raise self._failed("pick", "it gave a sample twice, or one that it was not given")
-        done = self._called(self.post_process, "post-process", picked, session_metadata)
+        done = self._called(self.post_process, "post-process", picked, metadata)
         if not all(isinstance(sample, sample_type) for sample in done):
-            raise self._failed("post-process", f"it gave something that is no {sample_type}")
-        return done
+            why = f"it gave something that is no {sample_type.__name__}"
+            raise self._failed("post-process", why)
+        return Collected(done, metadata, None if done else "all_truncated")
 
     def _called(
         self, hook: Hook, what: str, samples: list[Any], session_metadata: dict[str, Any]

@@ -171,8 +171,7 @@ class Trajectory(Protocol):
             options: how samples are made.
 
         Returns:
-            A function that raises AssemblyError where turns cannot become samples, and
-            SessionError, 422, where the samples are refused.
+            A function that raises AssemblyError where turns cannot become samples.
 
         Raises:
             SessionError: 422, the agent's object is refused.

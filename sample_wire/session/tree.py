@@ -24,7 +24,6 @@ from ..errors import AssemblyError, SessionError
 from ._commits import Commit, TurnMaker, checked_ids, token_ids
 from ._nodes import Node, Nodes
 from .engine_kind import SGLANG, EngineKind
-from .hooks import SampleHooks
 from .matchers import MessageMatcher
 from .requests import messages_of
 from .tokenizer import Message, TokenizerAdapter
@@ -40,23 +39,20 @@ class TreeTrajectory:
         reader: reads this session's turns; of no other.
         tokenizer: renders prompts.
         matcher: whether a replayed message is the stored one.
-        hooks: what becomes of the samples; None is the hooks of the library.
         kind: of the engine that answers.
     """
 
-    __slots__ = ("_hooks", "_maker", "_matcher", "_nodes", "_planned")
+    __slots__ = ("_maker", "_matcher", "_nodes", "_planned")
 
     def __init__(
         self,
         reader: TurnReader,
         tokenizer: TokenizerAdapter,
         matcher: MessageMatcher,
-        hooks: SampleHooks | None = None,
         kind: EngineKind = SGLANG,
     ) -> None:
         self._maker = TurnMaker(reader, tokenizer, kind)
         self._matcher = matcher
-        self._hooks = hooks or SampleHooks.load()
         self._nodes = Nodes()
         # A plan holds a place while its engine call runs; one that fails is simply dropped.
         self._planned: weakref.WeakSet[TurnPlan] = weakref.WeakSet()
@@ -155,13 +151,14 @@ class TreeTrajectory:
         mismatches: Mapping[int, Mismatch],
         options: SampleOptions,
     ) -> Callable[[], Collected]:
-        """As Trajectory.collecting: a sample for each leaf, then the hooks' choice of them.
+        """As Trajectory.collecting: a sample for each leaf, in the order of commits.
 
-        The agent's object is told under "agent" in the session's metadata.
+        Which of them are sent is for SampleHooks to say.  The agent's object is told under
+        "agent" in the session's metadata.
 
         Returns:
             A function that raises AssemblyError naming the leaf whose turns cannot become a
-            sample, and SessionError, 422 "hook_failed".
+            sample.
 
         Raises:
             SessionError: 422 "invalid_metadata": the agent's is no object.
@@ -174,8 +171,6 @@ class TreeTrajectory:
             for path in paths:
                 mismatch = mismatches.get(path[-1].id + 1)
                 samples += self._samples(path, max_seq_len, mismatch, options)
-            if samples:
-                samples = self._hooks.apply(samples, metadata, options.schema.sample_type)
             reason = None if samples else "all_truncated" if paths else "no_records"
             return Collected(samples, metadata, reason)
 

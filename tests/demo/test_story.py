@@ -208,6 +208,8 @@ def test_the_recorded_demo_needs_no_extra() -> None:
     [
         ("--recorded", "recording.json"),
         ("--recorded", "--engine", "http://127.0.0.1:1"),
+        ("--recorded", "--trajectory", "tree"),
+        ("--trajectory", "ring"),
         ("--engine", "http://127.0.0.1:1"),
         ("--tokenizer", "chatml"),
         ("--model-config", "."),

@@ -317,16 +317,19 @@ def test_a_slow_hook_holds_up_nobody_else(
 ) -> None:
     session = start(trajectory="tree", pick=f"{__name__}.waits").create()
     grow(session, engine)
-    gate = Gate()
-    HOOK_GATES.append(gate)
-    future = threads.submit(collect, session)
-    gate.wait_for_request()
+    gates = [Gate() for _ in range(8)]
+    HOOK_GATES.extend(gates)
+    futures = [threads.submit(collect, session) for _ in gates]
+    for gate in gates:
+        gate.wait_for_request()
     assert session.site.http.get("/health").status_code == 200
     say(session, engine, speaks([60]), USER, A1, OTHER_TOOL)
-    gate.open()
-    reply = future.result(PATIENCE_S)
-    assert [sample.metadata["leaf"]["node_id"] for sample in reply.samples] == [1, 3, 4]
-    assert len(reply.session_metadata["tree"]["nodes"]) == 5
+    for gate in gates:
+        gate.open()
+    for future in futures:
+        reply = future.result(PATIENCE_S)
+        assert [sample.metadata["leaf"]["node_id"] for sample in reply.samples] == [1, 3, 4]
+        assert len(reply.session_metadata["tree"]["nodes"]) == 5
 
 
 def test_an_operators_hook_picks_the_samples(start: StartServer, engine: StubEngine) -> None:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from sample_wire.session import Collected, SampleOptions, Trajectory, TreeTrajectory
+from sample_wire import Sample
+from sample_wire.session import (
+    Collected,
+    SampleHooks,
+    SampleOptions,
+    Trajectory,
+    TreeTrajectory,
+)
 
 from ._words import answer, chat, say, take_turn
 
@@ -50,11 +57,16 @@ def paths(session: TreeTrajectory) -> list[list[int]]:
 
 
 def collect(
-    session: TreeTrajectory, max_seq_len: int | None = None, agent: Any = None, **options: Any
+    session: TreeTrajectory,
+    max_seq_len: int | None = None,
+    agent: Any = None,
+    hooks: SampleHooks | None = None,
+    **options: Any,
 ) -> Collected:
-    """What is collected where no report says anything."""
+    """What is sent of a tree where no report says anything; None is the library's hooks."""
     mismatches: dict[int, Any] = {version: [] for version in session.ends()}
-    return session.collecting(max_seq_len, agent, mismatches, SampleOptions(**options))()
+    found = session.collecting(max_seq_len, agent, mismatches, SampleOptions(**options))()
+    return (hooks or SampleHooks.load()).apply(found, Sample)
 
 
 def leaf_ids(found: Collected) -> list[int]:

@@ -19,7 +19,6 @@ from sample_wire.errors import SessionError
 from sample_wire.session import (
     LinearTrajectory,
     Message,
-    SampleHooks,
     TokenizerAdapter,
     Trajectory,
     TreeTrajectory,
@@ -143,12 +142,11 @@ def tree(
     tokenizer: TokenizerAdapter | None = None,
     selector: str = "strict",
     routing: RoutingSpec | None = None,
-    hooks: SampleHooks | None = None,
 ) -> TreeTrajectory:
     """An empty tree."""
     tokenizer = Words() if tokenizer is None else tokenizer
     reader = TurnReader(routing=routing, decode_text=tokenizer.decode)
-    return TreeTrajectory(reader, tokenizer, matcher(selector), hooks)
+    return TreeTrajectory(reader, tokenizer, matcher(selector))
 
 
 def say(role: str, content: Any = "", **keys: Any) -> dict[str, Any]:

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sample_wire import encode_samples
+from sample_wire import Sample, encode_samples
 from sample_wire.assembly import RoutingSpec
 from sample_wire.session import (
     LinearTrajectory,
+    SampleHooks,
     SampleOptions,
     Trajectory,
     TreeTrajectory,
@@ -53,6 +54,8 @@ def payload(session: Trajectory, limit: int | None, routing: RoutingSpec | None)
     mismatches: dict[int, Any] = {version: [] for version in session.ends()}
     options = SampleOptions(routing=routing, keep_messages=True)
     found = session.collecting(limit, None, mismatches, options)()
+    if isinstance(session, TreeTrajectory):
+        found = SampleHooks.load().apply(found, Sample)
     for sample in found.samples:
         for key in OWN_KEYS:
             sample.metadata.pop(key, None)

@@ -10,7 +10,7 @@ import pytest
 
 from sample_wire.errors import AssemblyError, SessionError
 from sample_wire.sample import Sample, Status
-from sample_wire.session import SampleHooks, SampleOptions, TreeTrajectory
+from sample_wire.session import Collected, SampleHooks, SampleOptions, TreeTrajectory
 from sample_wire.session.tree_samples import drop_retries, train_once
 
 from ._trees import A1, A2, T1, T2, U1, collect, grow, leaf_ids, line, paths
@@ -142,7 +142,7 @@ def test_samples_are_those_of_the_moment_when_they_were_asked_for() -> None:
     expected = collect(session)
     collecting = session.collecting(None, None, {}, SampleOptions())
     grow(session, U1, A1, T1, says=A2)
-    found = collecting()
+    found = SampleHooks.load().apply(collecting(), Sample)
     assert leaf_ids(found) == leaf_ids(expected)
     assert masks(found) == masks(expected)
     assert len(found.session_metadata["tree"]["nodes"]) == 4
@@ -164,17 +164,22 @@ def test_each_leaf_is_cut_to_the_limit_and_keeps_its_whole_ids_beside() -> None:
 
 
 def test_a_completion_that_was_cut_in_the_middle_is_masked_as_far_as_it_goes() -> None:
-    session = tree(hooks=SampleHooks.load(pick=f"{__name__}.all_of_them"))
+    session = tree()
     grow(session, U1, says=A1, output=(50, 51, 52))
     grow(session, U1, A1, T1)
     grow(session, say("user", "other"), says=A1)
     grow(session, U1, A1, say("tool", "t1'"))
     num_prompt = session.metadata(None)["tree"]["nodes"][0]["completion_span"][0]
-    found = collect(session, num_prompt + 2)
+    found = collect(session, num_prompt + 2, hooks=hooks_here(pick="all_of_them"))
     by_leaf = dict(zip(leaf_ids(found), masks(found), strict=True))
     assert by_leaf[1] == [1, 1]
     assert by_leaf[3] == [0, 0]
     assert {sample.status for sample in found.samples} >= {Status.TRUNCATED}
+
+
+def hooks_here(**names: str) -> SampleHooks:
+    """Hooks of this module."""
+    return SampleHooks.load(**{key: f"{__name__}.{name}" for key, name in names.items()})
 
 
 def all_of_them(samples: list[Any], _metadata: dict[str, Any]) -> list[Any]:
@@ -222,13 +227,13 @@ def test_a_cut_turn_in_the_middle_of_a_path_ends_its_sample() -> None:
 
 def test_a_dropped_last_id_of_a_shared_turn_is_trained_by_nobody() -> None:
     words = Words(max_trim_tokens=1)
-    session = tree(words, hooks=SampleHooks.load(pick=f"{__name__}.all_of_them"))
+    session = tree(words)
     mark = words.id_of("<tool>")
     grow(session, U1, says=A1, output=(50, mark))
     grow(session, U1, A1, say("user", "x"), output=(60,))
     grow(session, U1, A1, say("user", "y"), says=A2, output=(70,))
     grow(session, U1, A1, say("user", "y"), A2, T2, output=(80,))
-    first, second = collect(session).samples
+    first, second = collect(session, hooks=hooks_here(pick="all_of_them")).samples
     assert first.loss_mask is not None
     assert first.loss_mask.tolist()[:2] == [1, 0]
     assert second.loss_mask is not None
@@ -260,7 +265,7 @@ def test_a_servers_key_cannot_be_planted_even_where_the_server_has_none() -> Non
     grow(session, U1)
     planted = {"accumulated_token_ids": [1], "tito_session_mismatch": ["x"], "leaf": {"node_id": 9}}
     found = session.collecting(None, planted, {1: None}, SampleOptions())()
-    (sample,) = found.samples
+    (sample,) = SampleHooks.load().apply(found, Sample).samples
     assert sample.metadata["accumulated_token_ids"] == sample.tokens.tolist()
     assert "tito_session_mismatch" not in sample.metadata
     assert sample.metadata["leaf"]["node_id"] == 0
@@ -338,24 +343,30 @@ def of_one(samples: list[Any]) -> list[Any]:
 NOT_CALLABLE = 7
 
 
-def hooked(**names: str) -> TreeTrajectory:
-    """The forked tree with hooks of this module."""
-    session = tree(hooks=SampleHooks.load(**{key: f"{__name__}.{n}" for key, n in names.items()}))
+def hooked(**names: str) -> Collected:
+    """What hooks of this module send of a tree of two turns."""
+    session = tree()
     grow(session, U1, says=A1, output=(50, 51))
     grow(session, U1, A1, T1, says=A2, output=(60,))
-    return session
+    return collect(session, hooks=hooks_here(**names))
 
 
 def test_hooks_of_ones_own_pick_and_process() -> None:
-    assert leaf_ids(collect(hooked(pick="newest_leaf"))) == [1]
-    assert leaf_ids(collect(hooked(pick="clears", post_process="all_of_them"))) == [1]
-    assert collect(hooked(post_process="another")).samples[0].response_length == 0
+    assert leaf_ids(hooked(pick="newest_leaf")) == [1]
+    assert leaf_ids(hooked(pick="clears", post_process="all_of_them")) == [1]
+    assert hooked(post_process="another").samples[0].response_length == 0
 
 
 @pytest.mark.parametrize("hook", ["pick", "post_process"])
 def test_hooks_that_leave_nothing_give_no_sample_and_say_why(hook: str) -> None:
-    found = collect(hooked(**{hook: "none_of_them"}))
+    found = hooked(**{hook: "none_of_them"})
     assert (found.samples, found.empty_reason) == ([], "all_truncated")
+
+
+def test_hooks_are_not_asked_where_there_is_no_sample() -> None:
+    hooks = hooks_here(pick="raises", post_process="raises")
+    assert collect(tree(), hooks=hooks).empty_reason == "no_records"
+    assert collect(forked(), 0, hooks=hooks).empty_reason == "all_truncated"
 
 
 BAD_HOOKS = {
@@ -366,15 +377,14 @@ BAD_HOOKS = {
     "pick_raises": ("pick", "raises", "KeyError: 'what'"),
     "process_tuple": ("post_process", "as_tuple", "it gave a tuple, not a list"),
     "process_raises": ("post_process", "raises", "KeyError: 'what'"),
-    "process_no_sample": ("post_process", "no_samples", "it gave something that is no"),
+    "process_no_sample": ("post_process", "no_samples", "it gave something that is no Sample"),
 }
 
 
 @pytest.mark.parametrize(("hook", "name", "why"), BAD_HOOKS.values(), ids=BAD_HOOKS)
 def test_a_hook_that_fails_is_a_422_that_names_both(hook: str, name: str, why: str) -> None:
-    session = hooked(**{hook: name})
     with pytest.raises(SessionError) as error:
-        collect(session)
+        hooked(**{hook: name})
     assert refusal(error) == (422, "hook_failed")
     text = str(error.value)
     assert f"the {hook.replace('_', '-')} hook failed" in text
@@ -382,7 +392,6 @@ def test_a_hook_that_fails_is_a_422_that_names_both(hook: str, name: str, why: s
     default = {"pick": "train_once", "post_process": "drop_retries"}[hook]
     assert f"sample_wire.session.tree_samples.{default}" in text
     assert why in text
-    assert session.version == 2
 
 
 WRONG_PATHS = {

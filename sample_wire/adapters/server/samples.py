@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from ...codec import encode_samples
 from ...payload import Payload
-from ...session import Collected
+from ...session import Collected, SampleHooks
 from .bodies import samples_request
 from .sending import SlicedResponse
 from .state import ServerState
@@ -31,17 +31,29 @@ async def samples(state: ServerState, request: Request) -> Response:
 
 
 async def _payload(state: ServerState, collecting: Callable[[], Collected]) -> Payload:
-    """The payload of a session.  Turns and rows never change: others may run meanwhile.
-
-    A tree's many samples, and an operator's hooks, would hold up the loop: they are made in a
-    worker thread, and one session's at a time, as threads would only wait for each other.
-    """
-    if state.settings.trajectory == "tree":
-        async with state.collecting_tree:
-            return await asyncio.to_thread(lambda: _encoded(state, collecting()))
+    """The payload of a session.  Turns and rows never change: others may run meanwhile."""
+    if state.hooks is not None:
+        return await _payload_of_tree(state, collecting, state.hooks)
     found = collecting()
     await asyncio.sleep(0)
     return _encoded(state, found)
+
+
+async def _payload_of_tree(
+    state: ServerState, collecting: Callable[[], Collected], hooks: SampleHooks
+) -> Payload:
+    """The same for many samples, which would hold up the loop, and so would an operator's hooks.
+
+    They are made and encoded in a worker thread, one session's at a time, since such threads
+    only take the interpreter from each other.  Hooks, which may wait for others, wait together.
+    """
+    async with state.assembling:
+        found = await asyncio.to_thread(collecting)
+    loop = asyncio.get_running_loop()
+    sample_type = state.schema.sample_type
+    found = await loop.run_in_executor(state.hook_threads, hooks.apply, found, sample_type)
+    async with state.assembling:
+        return await asyncio.to_thread(_encoded, state, found)
 
 
 def _encoded(state: ServerState, found: Collected) -> Payload:

@@ -8,6 +8,8 @@ import contextlib
 import time
 import weakref
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
 
 from starlette.requests import Request
 
@@ -16,8 +18,10 @@ from ...session import SampleOptions, Session, SessionRegistry, TokenizerAdapter
 from .engine_kinds import engine_kind
 from .reports import MismatchReports
 from .settings import ServerSettings
-from .trajectories import field_set_of, trajectory_maker
+from .trajectories import field_set_of, hooks_of, trajectory_maker
 from .upstream import Engine
+
+_MAX_HOOK_THREADS: Final = 64
 
 
 class ServerState:
@@ -32,7 +36,9 @@ class ServerState:
         schema: what the samples' class declares.
         field_set: of the payloads.
         sample_options: how samples are made.
-        collecting_tree: held while the samples of a tree are made.
+        hooks: what becomes of a tree's samples; None where sessions are lines.
+        assembling: held while the samples of a tree are made or encoded.
+        hook_threads: where hooks run, which may wait for others.
 
     Raises:
         ValueError: a matcher, hook or kind that is none, or settings that exclude each other.
@@ -56,7 +62,9 @@ class ServerState:
             trajectory_maker(settings, tokenizer, self.engine_kind, self.schema)
         )
         self._locks: weakref.WeakKeyDictionary[Session, asyncio.Lock] = weakref.WeakKeyDictionary()
-        self.collecting_tree = asyncio.Lock()
+        self.hooks = hooks_of(settings)
+        self.assembling = asyncio.Lock()
+        self.hook_threads = ThreadPoolExecutor(_MAX_HOOK_THREADS, "hook")
         self._num_chats: collections.Counter[str] = collections.Counter()
 
     def session_of(self, request: Request) -> Session:

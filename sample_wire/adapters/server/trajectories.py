@@ -39,19 +39,28 @@ def field_set_of(settings: ServerSettings) -> int:
     return field_set
 
 
+def hooks_of(settings: ServerSettings) -> SampleHooks | None:
+    """The hooks of a server of trees; None for lines.
+
+    Raises:
+        ValueError: a hook that is none, or hooks without a tree.
+    """
+    if settings.trajectory == "tree":
+        return SampleHooks.load(settings.pick, settings.post_process)
+    if settings.pick is not None or settings.post_process is not None:
+        raise ValueError("hooks are for trees: a linear session has one sample")
+    return None
+
+
 def trajectory_maker(
     settings: ServerSettings, tokenizer: TokenizerAdapter, kind: EngineKind, schema: Schema
 ) -> Callable[[], Trajectory]:
     """Makes the state of each new session.
 
     Raises:
-        ValueError: a matcher or a hook that is none, or hooks without a tree.
+        ValueError: the matcher is none.
     """
     matches = matcher(settings.matcher)
-    is_tree = settings.trajectory == "tree"
-    if not is_tree and (settings.pick is not None or settings.post_process is not None):
-        raise ValueError("hooks are for trees: a linear session has one sample")
-    hooks = SampleHooks.load(settings.pick, settings.post_process)
 
     def make() -> Trajectory:
         reader = turn_reader(
@@ -59,8 +68,8 @@ def trajectory_maker(
             decode_text=tokenizer.decode,
             extras=extra_fields(schema),
         )
-        if is_tree:
-            return TreeTrajectory(reader, tokenizer, matches, hooks, kind)
+        if settings.trajectory == "tree":
+            return TreeTrajectory(reader, tokenizer, matches, kind)
         return LinearTrajectory(reader, tokenizer, matches, kind)
 
     return make
