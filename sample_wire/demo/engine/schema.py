@@ -34,8 +34,12 @@ _COMMA, _QUOTE, _MINUS, BLANK = b',"- '
 # What makes other values of a schema, and has no grammar here.
 _UNKNOWN: Final = ("ref", "all_of", "not_", "if_", "pattern", "patternProperties")
 _SPELLED: Final = {
-    **{"ref": "$ref", "any_of": "anyOf", "one_of": "oneOf", "all_of": "allOf"},
-    **{"not_": "not", "if_": "if"},
+    "ref": "$ref",
+    "any_of": "anyOf",
+    "one_of": "oneOf",
+    "all_of": "allOf",
+    "not_": "not",
+    "if_": "if",
 }
 
 
