@@ -169,7 +169,7 @@ def decode_samples(
     Args:
         buffer: bytes, bytearray, memoryview, mmap, SharedMemory or Payload.
         field_set: the field set that the other side was asked for.
-        copy: False gives read-only views that keep the buffer alive, True writable arrays.
+        copy: False gives read-only views that keep the buffer alive; copy=True, writable arrays.
         max_samples, max_depth, max_header_bytes: more samples, deeper JSON, longer headers are
             refused.
         schema: None takes the schema that the template's class declares on itself.
