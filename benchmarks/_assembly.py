@@ -78,20 +78,34 @@ class Session:
         """Bytes of the first turns' rows as uint8 and ids as int32."""
         return self.rows(num_turns).size + 4 * num_turns * self.turn_size
 
+    def num_prompt(self, turn: int) -> int:
+        """Tokens of a turn's prompt; turns from 0."""
+        return turn * self.turn_size + int(_PROMPT_SHARE * self.turn_size)
+
+    def start_row(self, turn: int) -> int:
+        """The first routing row that the turns before do not have."""
+        return max(turn * self.turn_size - 1, 0)
+
     def record(self, turn: int, *, incremental: bool) -> Record:
         """A turn's request, with its ids as an array, and its reply as bytes; turns from 0."""
-        stop = (turn + 1) * self.turn_size
-        num_prompt = turn * self.turn_size + int(_PROMPT_SHARE * self.turn_size)
-        request: dict[str, Any] = {"input_ids": _wrapped(self._ids, 0, num_prompt)}
+        request: dict[str, Any] = {"input_ids": _wrapped(self._ids, 0, self.num_prompt(turn))}
         if incremental:
-            request["routed_experts_start_len"] = start = max(turn * self.turn_size - 1, 0)
-            rows = _wrapped(self._routed_TLK, start, stop - 1)
+            request["routed_experts_start_len"] = self.start_row(turn)
+        reply = b"".join(self.reply_pieces(turn, incremental=incremental))
+        return {"request": request, "response": reply}
+
+    def reply_pieces(self, turn: int, *, incremental: bool) -> list[bytes | memoryview]:
+        """A turn's reply unjoined: most of a full prefix is a view that all turns share."""
+        stop = (turn + 1) * self.turn_size
+        if incremental:
+            rows = _wrapped(self._routed_TLK, self.start_row(turn), stop - 1)
             routing: list[bytes | memoryview] = [encode_base64(rows.tobytes())]
         else:
             routing = self._text_of_prefix(stop - 1)
+        num_prompt = self.num_prompt(turn)
         reply = _reply(turn, num_prompt, _wrapped(self._ids, num_prompt, stop))
         head, tail = json.dumps(reply, separators=(",", ":")).encode().split(_ROUTING_MARK.encode())
-        return {"request": request, "response": b"".join([head, *routing, tail])}
+        return [head, *routing, tail]
 
     def _text_of_prefix(self, num_rows: int) -> list[bytes | memoryview]:
         """Base64 of the first rows, in two pieces: all but the last group is in the whole text."""
@@ -131,6 +145,11 @@ def base64_encoder() -> Callable[[bytes], bytes]:
         return base64.b64encode
 
 
+def said(num_output: int) -> dict[str, Any]:
+    """The message of a turn that samples so many tokens."""
+    return {"role": "assistant", "content": "words " * num_output, "tool_calls": None}
+
+
 def _reply(turn: int, num_prompt: int, output_ids: npt.NDArray[np.int64]) -> Record:
     """SGLang's answer to a chat request with logprobs and return_meta_info."""
     rng = np.random.default_rng([SEED, turn])
@@ -157,7 +176,7 @@ def _reply(turn: int, num_prompt: int, output_ids: npt.NDArray[np.int64]) -> Rec
     }
     choice = {
         "index": 0,
-        "message": {"role": "assistant", "content": "words " * len(ids), "tool_calls": None},
+        "message": said(len(ids)),
         "logprobs": {"content": content},
         "finish_reason": "stop",
         "meta_info": meta_info,

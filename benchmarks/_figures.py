@@ -60,6 +60,36 @@ TARGETS: Final[dict[str, Target]] = {
     "session memory": Target(
         "resident set of P's session, over uint8 R3 and int32 ids", "<=", 1.5, "x"
     ),
+    "collect": Target("server: collect P's 50 turns, until it is sent", "<=", 20.0, "ms"),
+    "collect ratio": Target(
+        "collect P over HTTP, times faster than by the records dump", ">=", 100.0, "x"
+    ),
+    "server memory": Target(
+        "server: resident set of P's session, over uint8 R3 and int32 ids", "<=", 1.5, "x"
+    ),
+    "chat full": Target(
+        "server: P's 50th turn, full-prefix reply, share of json.loads", "<=", 0.35, "x"
+    ),
+    "chat incremental": Target("server: P's 50th turn, incremental reply", "<=", 5.0, "ms"),
+    "server gap": Target(
+        "server: longest event loop gap, P collected and sent", "<=", 5.0, "ms"
+    ),
+    "health": Target(
+        "/health, p99, while 8 sessions of P are collected and incremental chat goes on",
+        "<=",
+        50.0,
+        "ms",
+    ),
+    "health answered": Target("/health meanwhile, share that is answered", ">=", 1.0, "x"),
+    "health full answered": Target(
+        "/health during full-prefix chat, share that is answered", ">=", 1.0, "x"
+    ),
+    "client memory": Target(
+        "peak resident set of SessionClient.collect, P", "<=", 1.35, "payloads"
+    ),
+    "client memory sync": Target(
+        "peak resident set of SyncSessionClient.collect, P", "<=", 1.35, "payloads"
+    ),
 }
 
 # What is measured beside them, without a bound.
@@ -76,6 +106,13 @@ MEASURED: Final[dict[str, Figure]] = {
     "session memory chunks": Figure("resident set, replies received in chunks and joined", "x"),
     "session memory chunks trimmed": Figure("the same after malloc_trim", "x"),
     "records memory": Figure("resident set of the session's records as parsed JSON", "x"),
+    "collect whole": Figure("collect P over HTTP and decode it", "ms"),
+    "chat full whole": Figure("P's 50th turn over HTTP, full-prefix reply, the engine's part too", "ms"),
+    "chat incremental whole": Figure(
+        "P's 50th turn over HTTP, incremental reply, the engine's part too", "ms"
+    ),
+    "health full": Figure("/health, p99, during full-prefix chat of P's 50th turn", "ms"),
+    "client memory content": Figure("peak of httpx2's own reading of the reply", "payloads"),
 }
 
 

@@ -11,7 +11,10 @@ from typing import Final
 
 from benchmarks._data import SEED
 
-_PACKAGES: Final = ("numpy", "msgspec", "safetensors", "pyarrow", "orjson", "pybase64")
+_PACKAGES: Final = (
+    *("numpy", "msgspec", "safetensors", "pyarrow", "orjson", "pybase64"),
+    *("starlette", "uvicorn", "uvloop", "httpx2"),
+)
 _GIB: Final = 2**30
 
 

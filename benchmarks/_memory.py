@@ -19,7 +19,6 @@ from sample_wire import Sample
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 _CLEAR_REFS: Final = Path("/proc/self/clear_refs")
-_STATUS: Final = Path("/proc/self/status")
 _RESET_PEAK: Final = "5"
 
 
@@ -64,13 +63,14 @@ def _resident_growth(encode: Callable[[Sample, dict[str, Any]], Any], sample: Sa
     return float((status_bytes("VmHWM") - before) / len(payload))
 
 
-def status_bytes(key: str) -> int:
-    """A size of this process that the system tells, in bytes; the file gives KiB."""
-    for line in _STATUS.read_text().splitlines():
+def status_bytes(key: str, process: int | None = None) -> int:
+    """A size of this process, or of one by its number, in bytes; the system tells KiB."""
+    status = Path(f"/proc/{process or 'self'}/status")
+    for line in status.read_text().splitlines():
         name, _, value = line.partition(":")
         if name == key:
             return int(value.split()[0]) * 1024
-    raise LookupError(f"/proc/self/status has no {key}")
+    raise LookupError(f"{status} has no {key}")
 
 
 if __name__ == "__main__":

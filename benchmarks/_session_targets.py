@@ -64,7 +64,7 @@ def assembly(effort: Effort) -> Results:
     )
     built.records.clear()
     results |= _read_last(session, built, effort)
-    return _at_shape(results, effort)
+    return at_shape(results, effort)
 
 
 def incremental_replies(effort: Effort) -> Results:
@@ -86,7 +86,7 @@ def incremental_replies(effort: Effort) -> Results:
         "read 100th": Result(last_.median_s, last_.min_s),
         "read flat": Result(last_.median_s / first.median_s),
     }
-    return _at_shape(results, effort)
+    return at_shape(results, effort)
 
 
 def session_memory(effort: Effort) -> Results:
@@ -104,7 +104,7 @@ def session_memory(effort: Effort) -> Results:
         results[name] = Result(found.held / size)
         if found.trimmed is not None:
             results[f"{name} trimmed"] = Result(found.trimmed / size)
-    return _at_shape(results, effort)
+    return at_shape(results, effort)
 
 
 def build(session: Session, num_records: int) -> Built:
@@ -224,7 +224,7 @@ def _reading(reader: TurnReader, record: Record, parent: Turn | None) -> Callabl
     return lambda: reader.read(record, parent)
 
 
-def _at_shape(results: Results, effort: Effort) -> Results:
+def at_shape(results: Results, effort: Effort) -> Results:
     """The results, marked where they are not of the shape that their rows name."""
     if effort.session == "P":
         return results

@@ -1,4 +1,5 @@
-"""How the figures to reach are measured; those of sessions are in _session_targets.py.
+"""How the figures to reach are measured; those of sessions are in _session_targets.py,
+those of the server and the client in _http_targets.py.
 
 Every group of rows is one interleaved run of our call and its peers, so each row's ratio
 compares times of the same minutes on the same machine.
@@ -15,6 +16,7 @@ import safetensors.numpy
 from benchmarks._data import accumulated_ids, plain_text, sample_of, template
 from benchmarks._event_loop import Job, longest_gaps_s, send_sliced, send_whole
 from benchmarks._figures import Result, Results, against, times_of
+from benchmarks._http_targets import client_memory, full_prefix_server, incremental_server
 from benchmarks._memory import has_resident_peak, resident_peak, traced_peak
 from benchmarks._peers import OURS, format_of, received
 from benchmarks._session_targets import assembly, incremental_replies, session_memory
@@ -155,6 +157,9 @@ GROUPS: Final[tuple[Callable[[Effort], Results], ...]] = (
     assembly,
     incremental_replies,
     session_memory,
+    full_prefix_server,
+    incremental_server,
+    client_memory,
 )
 
 
