@@ -71,9 +71,7 @@ TARGETS: Final[dict[str, Target]] = {
         "server: P's 50th turn, full-prefix reply, share of json.loads", "<=", 0.35, "x"
     ),
     "chat incremental": Target("server: P's 50th turn, incremental reply", "<=", 5.0, "ms"),
-    "server gap": Target(
-        "server: longest event loop gap, P collected and sent", "<=", 5.0, "ms"
-    ),
+    "server gap": Target("server: longest event loop gap, P collected and sent", "<=", 5.0, "ms"),
     "health": Target(
         "/health, p99, while 8 sessions of P are collected and incremental chat goes on",
         "<=",
@@ -107,9 +105,9 @@ MEASURED: Final[dict[str, Figure]] = {
     "session memory chunks trimmed": Figure("the same after malloc_trim", "x"),
     "records memory": Figure("resident set of the session's records as parsed JSON", "x"),
     "collect whole": Figure("collect P over HTTP and decode it", "ms"),
-    "chat full whole": Figure("P's 50th turn over HTTP, full-prefix reply, the engine's part too", "ms"),
+    "chat full whole": Figure("P's 50th turn over HTTP, full-prefix reply, engine included", "ms"),
     "chat incremental whole": Figure(
-        "P's 50th turn over HTTP, incremental reply, the engine's part too", "ms"
+        "P's 50th turn over HTTP, incremental reply, engine included", "ms"
     ),
     "health full": Figure("/health, p99, during full-prefix chat of P's 50th turn", "ms"),
     "client memory content": Figure("peak of httpx2's own reading of the reply", "payloads"),

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from benchmarks._assembly import has_pybase64, session_of
+from benchmarks._assembly import has_pybase64
 from benchmarks._client_memory import client_peaks
 from benchmarks._figures import Result, Results
 from benchmarks._health import Health, watched
@@ -178,13 +178,17 @@ def _load(
     """Collects all sessions at once, some times over, while one more goes on chatting."""
     last = site.session.num_turns - 1
     collects: list[Future[Any]] = [
-        pool.submit(lambda: [site.collect(one).empty_reason for _ in range(rounds)])
-        for one in sessions
+        pool.submit(_collect_again, site, one, rounds) for one in sessions
     ]
     while not all(collect.done() for collect in collects):
         site.chat(chatting, last)
     for collect in collects:
         collect.result()
+
+
+def _collect_again(site: Site, session_id: str, rounds: int) -> None:
+    for _ in range(rounds):
+        site.collect(session_id)
 
 
 def _told(health: Health, name: str) -> Results:

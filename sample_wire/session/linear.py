@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, overload
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -22,11 +22,13 @@ import numpy.typing as npt
 
 from .._json import encode_json
 from ..assembly import AssemblyResult, RoutingSpec, Turn, TurnReader, assemble_turns
-from ..errors import AssemblyError, SessionError
+from ..errors import SessionError
 from ..sample import Sample
 from ..schema import Schema
+from ._cuts import ReplyBytes
+from ._ids import IdsText, TokenIds, ids_text, joined
 from .matchers import MessageMatcher, prefix_length
-from .replies import HeldReply, ReceivedReply, bad_reply
+from .replies import HeldReply, received
 from .requests import (
     START_KEY,
     HeldRequest,
@@ -47,6 +49,7 @@ class TurnPlan:
 
     Attributes:
         prompt_ids: int64 [P], read-only.
+        prompt_text: the same as the inside of a JSON array.
         base: the turn that is built on, or None.
         num_base_turns: turns that stay.
         num_kept: leading ids of base that the prompt starts with.
@@ -56,6 +59,7 @@ class TurnPlan:
     """
 
     prompt_ids: npt.NDArray[np.int64]
+    prompt_text: bytes
     base: Turn | None
     num_base_turns: int
     num_kept: int
@@ -105,7 +109,15 @@ class LinearTrajectory:
         messages: all that are stored, the engine's included.
     """
 
-    __slots__ = ("_commits", "_matcher", "_reader", "_tokenizer", "messages", "version")
+    __slots__ = (
+        "_commits",
+        "_ids_text",
+        "_matcher",
+        "_reader",
+        "_tokenizer",
+        "messages",
+        "version",
+    )
 
     def __init__(
         self, reader: TurnReader, tokenizer: TokenizerAdapter, matcher: MessageMatcher
@@ -114,6 +126,7 @@ class LinearTrajectory:
         self._tokenizer = tokenizer
         self._matcher = matcher
         self._commits: tuple[_Commit, ...] = ()
+        self._ids_text = IdsText()
         self.messages: tuple[Message, ...] = ()
         self.version = 0
 
@@ -143,8 +156,10 @@ class LinearTrajectory:
         num_kept, tail = self._rendered(body, base, held, new)
         prompt = np.concatenate([held[:num_kept], np.asarray(tail, np.int64)])
         prompt.flags.writeable = False
+        shared = self._shared_text(len(kept), held, num_kept)
         return TurnPlan(
             prompt_ids=prompt,
+            prompt_text=joined(shared, ids_text(prompt[num_kept:])),
             base=base.turn if base else None,
             num_base_turns=len(kept),
             num_kept=num_kept,
@@ -157,7 +172,7 @@ class LinearTrajectory:
         self,
         plan: TurnPlan,
         body: Mapping[str, Any],
-        reply: bytes | bytearray,
+        reply: ReplyBytes,
         timestamp: float | None,
         request_timestamp: float | None,
     ) -> Turn:
@@ -177,18 +192,28 @@ class LinearTrajectory:
             raise _stale()
         kept = self._commits[: plan.num_base_turns]
         base = kept[-1] if kept else None
-        received = ReceivedReply(reply, plan.prompt_ids)
         request = HeldRequest.of(body, base.request if base else None)
         record = {
             "request": {"input_ids": plan.prompt_ids, START_KEY: body.get(START_KEY)},
-            "response": received.answer,
             "timestamp": timestamp,
             "request_timestamp": request_timestamp,
         }
-        turn = self._read(record, plan.base)
+        turn, held = received(
+            reply,
+            plan.prompt_ids,
+            lambda response, arrays: self._reader.read(
+                record | {"response": response}, plan.base, arrays
+            ),
+        )
         stored = self.messages[: base.num_messages if base else 0]
         messages = (*stored, *map(_copied, plan.new_messages), _spoken(turn.message))
-        done = _Commit(turn, len(messages), request, received.held(turn))
+        done = _Commit(turn, len(messages), request, held)
+        self._ids_text = self._ids_text.after(
+            len(kept),
+            plan.prompt_text,
+            turn.tokens[turn.num_prompt :].to_array(np.int64),
+            is_longer=plan.base is None or plan.num_kept == plan.base.num_tokens,
+        )
         self._commits, self.messages = (*kept, done), messages
         self.version += 1
         return turn
@@ -202,6 +227,10 @@ class LinearTrajectory:
     def client_reply(self, turn: Turn) -> dict[str, Any]:
         """The reply of a committed turn as its client gets it: without routing arrays."""
         return self._commits[turn.number - 1].reply.client_body(turn)
+
+    def client_text(self, turn: Turn) -> bytes:
+        """The JSON text of `client_reply`, made without parsing the reply where that can be."""
+        return self._commits[turn.number - 1].reply.client_text(turn)
 
     def snapshot(self) -> Snapshot:
         """The trajectory as it is now; later commits do not change it."""
@@ -271,12 +300,6 @@ class LinearTrajectory:
             schema=schema,
         )
 
-    def _read(self, record: Mapping[str, Any], base: Turn | None) -> Turn:
-        try:
-            return self._reader.read(record, base)
-        except AssemblyError as error:
-            raise bad_reply(str(error)) from error
-
     def _kept(self, messages: Sequence[Message]) -> tuple[_Commit, ...]:
         """The turns that a request builds on."""
         if not self._commits:
@@ -293,6 +316,12 @@ class LinearTrajectory:
                 http_status=400,
             )
         return kept
+
+    def _shared_text(self, num_turns: int, held: npt.NDArray[np.int64], num_kept: int) -> bytes:
+        """The text of the ids that a prompt keeps of those that the turns came to."""
+        if num_kept < len(held):
+            return ids_text(held[:num_kept])
+        return self._ids_text.upto(num_turns, held)
 
     def _check_roles(self, appended: Sequence[Message]) -> None:
         allowed = self._tokenizer.allowed_append_roles
@@ -338,26 +367,6 @@ def _stale() -> SessionError:
     return SessionError(
         "another turn of this session was committed meanwhile", code="stale_turn", http_status=409
     )
-
-
-class TokenIds(Sequence[int]):
-    """Ids of an array as a sequence of ints; only those that are looked at are made."""
-
-    __slots__ = ("_ids",)
-
-    def __init__(self, ids: npt.NDArray[np.int64]) -> None:
-        self._ids = ids
-
-    def __len__(self) -> int:
-        return len(self._ids)
-
-    @overload
-    def __getitem__(self, index: int) -> int: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[int]: ...
-    def __getitem__(self, index: int | slice) -> int | list[int]:
-        found: int | list[int] = self._ids[index].tolist()
-        return found
 
 
 def _spoken(message: Message | None) -> Message:

@@ -2,24 +2,50 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from .._json import encode_json
 from ..assembly import Turn
-from ..errors import SessionError
-from ._cuts import INDEXER, PROMPT, ROUTING, Cut, cut_out, cuts_of, loaded, put
+from ..errors import AssemblyError, SessionError
+from ._cuts import (
+    INDEXER,
+    PROMPT,
+    ROUTING,
+    Cut,
+    Place,
+    ReplyBytes,
+    cut_found,
+    cut_out,
+    cuts_of,
+    loaded,
+    put,
+    without_member,
+)
+
+# The beginning of an object that is written without blanks; its writer sets none later either.
+_COMPACT: Final = re.compile(rb'\{"[^"\\]*":[^ \t\r\n]')
+ReadTurn = Callable[[Any, Mapping[str, memoryview]], Turn]
 
 
 @dataclass(frozen=True, slots=True)
 class HeldReply:
-    """A reply's JSON text without its routing, and what was cut out."""
+    """A reply's JSON text without its routing, and what was cut out.
+
+    Attributes:
+        text, cuts: these.
+        is_plain: whether the arrays are named nowhere else in the text.
+    """
 
     text: bytes
     cuts: tuple[Cut, ...]
+    is_plain: bool
 
     def body(self, turn: Turn) -> Any:
         """The reply as it was.  Cost: its routing as text, twice."""
@@ -42,38 +68,69 @@ class HeldReply:
                 holder.pop(INDEXER, None)
         return body
 
+    def client_text(self, turn: Turn) -> bytes:
+        """The JSON text of that, compact and in UTF-8.
 
-class ReceivedReply:
-    """A reply that was received and passed the checks.
+        A plain reply is not parsed for it where it is written so already.
+        """
+        if not self.is_plain or b"\\u" in self.text or not _COMPACT.match(self.text):
+            return encode_json(self.client_body(turn))
+        text = self.text
+        for cut in self.cuts:
+            text = without_member(text, cut.kind)
+        return text
+
+
+def received(
+    reply: ReplyBytes, prompt_ids: npt.NDArray[np.int64], read: ReadTurn
+) -> tuple[Turn, HeldReply]:
+    """The turn of a reply that passes the checks, and what is kept of the reply beside it.
 
     Args:
-        reply: its bytes.
+        reply: as it was received.
         prompt_ids: int64 [P], those that were sent.
-
-    Attributes:
-        answer: the parts of its JSON that tell a turn; routing values are views of the bytes.
+        read: makes the turn from the reply, be it JSON text or parsed, and the arrays that
+            were cut out of that.
 
     Raises:
         SessionError: 502 "bad_engine_reply".
     """
+    found = cut_found(reply)
+    if found is not None:
+        places, text = found
+        with contextlib.suppress(AssemblyError):  # of two faults the checks tell another first
+            turn = read(text, {place.kind: place.value for place in places})
+            if turn.message is not None and turn.message.get("content") is not None:
+                return turn, _held(text, places, turn, is_plain=True)
+    return _received_parsed(reply, prompt_ids, read)
 
-    __slots__ = ("_places", "_text", "answer")
 
-    def __init__(self, reply: bytes | bytearray, prompt_ids: npt.NDArray[np.int64]) -> None:
-        try:
-            self._places, self._text = cut_out(reply, prompt_ids)
-            body = loaded(self._text)
-        except (ValueError, RecursionError):
-            raise bad_reply("it is not JSON") from None
-        check_reply(body)
-        for place in self._places:
-            if place.kind != PROMPT:
-                put(body, place.path, place.value)
-        self.answer = {key: body[key] for key in ("choices", "sglext") if key in body}
+def _received_parsed(
+    reply: ReplyBytes, prompt_ids: npt.NDArray[np.int64], read: ReadTurn
+) -> tuple[Turn, HeldReply]:
+    """The same for every reply: it is parsed, and checked rule by rule."""
+    try:
+        places, text = cut_out(reply, prompt_ids)
+        body = loaded(text)
+    except (ValueError, RecursionError):
+        raise bad_reply("it is not JSON") from None
+    check_reply(body)
+    for place in places:
+        if place.kind != PROMPT:
+            put(body, place.path, place.value)
+    answer = {key: body[key] for key in ("choices", "sglext") if key in body}
+    try:
+        turn = read(answer, {})
+    except AssemblyError as error:
+        raise bad_reply(str(error)) from error
+    return turn, _held(text, places, turn, is_plain=False)
 
-    def held(self, turn: Turn) -> HeldReply:
-        """What is kept of it beside its turn."""
-        return HeldReply(self._text, cuts_of(self._places, turn))
+
+def _held(text: bytes, places: list[Place], turn: Turn, *, is_plain: bool) -> HeldReply:
+    try:
+        return HeldReply(text, cuts_of(places, turn), is_plain)
+    except ValueError:
+        raise bad_reply("it is not JSON") from None
 
 
 def check_reply(body: Any) -> None:

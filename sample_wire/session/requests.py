@@ -133,16 +133,25 @@ def upstream_body(plan: TurnPlan, body: Mapping[str, Any], *, incremental: bool)
         body: the normalised request; not changed.
         incremental: the engine returns only routing rows from a start on.
 
+    Returns:
+        The request, with the plan's array of ids; `encode_upstream` gives it as JSON.
+
     Raises:
         SessionError: 500 "prefix_mismatch": the prompt drops tokens whose rows are held.
     """
     sent = dict(body)
-    sent[_IDS_KEY] = plan.prompt_ids.tolist()
+    sent[_IDS_KEY] = plan.prompt_ids
     if incremental and sent.get("return_routed_experts"):
         if plan.num_kept < plan.start_row:
             raise prefix_mismatch(plan.num_kept, plan.start_row)
         sent[START_KEY] = plan.start_row
     return sent
+
+
+def encode_upstream(plan: TurnPlan, body: Mapping[str, Any]) -> bytes:
+    """The JSON text of what `upstream_body` gives for a plan."""
+    ids = msgspec.Raw(b"[%b]" % plan.prompt_text)
+    return encode_json({**body, _IDS_KEY: ids})
 
 
 def messages_of(body: Mapping[str, Any]) -> list[dict[str, Any]]:

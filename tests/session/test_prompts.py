@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
 import pytest
 
 from sample_wire.errors import SessionError
-from sample_wire.session import TurnPlan, upstream_body
+from sample_wire.session import TurnPlan, encode_upstream, upstream_body
 
 from ._words import (
     END,
@@ -192,13 +193,15 @@ def test_the_upstream_body_has_the_plans_ids_in_place_of_the_clients() -> None:
     body = chat(USER, input_ids=[9, 9], model="m")
     plan = trajectory().plan(body)
     upstream = upstream_body(plan, body, incremental=False)
-    assert upstream == body | {"input_ids": plan.prompt_ids.tolist()}
+    sent_text = json.loads(encode_upstream(plan, upstream))
+    assert sent_text == body | {"input_ids": plan.prompt_ids.tolist()}
     assert body["input_ids"] == [9, 9]
 
 
 def test_rows_that_a_prompt_drops_cannot_be_asked_for_incrementally() -> None:
     plan = TurnPlan(
         prompt_ids=np.arange(5),
+        prompt_text=b"0,1,2,3,4",
         base=None,
         num_base_turns=0,
         num_kept=3,

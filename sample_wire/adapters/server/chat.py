@@ -10,11 +10,19 @@ from __future__ import annotations
 import time
 from typing import Any, Final, NamedTuple
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...session import ChatRequest, Session, TurnPlan, normalise, parse_body, upstream_body
+from ...assembly import Turn
+from ...session import (
+    ChatRequest,
+    Session,
+    TurnPlan,
+    encode_upstream,
+    normalise,
+    parse_body,
+    upstream_body,
+)
 from .disconnects import unless_gone
 from .headers import to_engine
 from .replies import json_response, passed_on, stream_response
@@ -39,15 +47,15 @@ async def chat(state: ServerState, request: Request) -> Response:
         body = await request.body()
         async with state.lock(session):
             planned = _plan(state, session, body)
-            text = msgspec.json.encode(planned.sent)
+            text = encode_upstream(planned.plan, planned.sent)
         reply = await unless_gone(request.receive, _call(state, session, request, text))
         if reply.status != 200:
             return passed_on(reply)
         async with state.lock(session):
-            completion = _commit(session, planned, reply, arrived)
-    if planned.chat.wants_stream:
-        return stream_response(completion)
-    return json_response(reply, msgspec.json.encode(completion))
+            turn = _commit(session, planned, reply, arrived)
+            if planned.chat.wants_stream:
+                return stream_response(session.trajectory.client_reply(turn))
+            return json_response(reply, session.trajectory.client_text(turn))
 
 
 def _plan(state: ServerState, session: Session, text: bytes) -> _Planned:
@@ -72,17 +80,13 @@ async def _call(state: ServerState, session: Session, request: Request, text: by
     return await state.engine.send("POST", CHAT_PATH, query, headers, text)
 
 
-def _commit(
-    session: Session, planned: _Planned, reply: EngineReply, arrived: float
-) -> dict[str, Any]:
-    """Records the turn; returns the client's copy of the reply."""
+def _commit(session: Session, planned: _Planned, reply: EngineReply, arrived: float) -> Turn:
+    """Records the turn."""
     session.check_open()
-    trajectory = session.trajectory
-    turn = trajectory.commit(
+    return session.trajectory.commit(
         planned.plan,
         planned.sent,
         reply.body,
         timestamp=time.time(),
         request_timestamp=arrived,
     )
-    return trajectory.client_reply(turn)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import re
 from dataclasses import dataclass
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -10,6 +11,7 @@ from typing import Final
 import httpx2
 
 from ...errors import SessionError
+from ...session import ReplyBytes
 from ...session.replies import bad_reply
 from .headers import RawHeaders
 from .settings import ServerSettings
@@ -21,7 +23,10 @@ _LAST_PORT: Final = 65535
 _LAST_STATUS: Final = 599
 _CONTROLS: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 # What httpx2 unpacks without further packages.
-_KNOWN_ENCODINGS: Final = ("", "identity", "gzip", "deflate")
+_NOT_PACKED: Final = ("", "identity")
+_KNOWN_ENCODINGS: Final = (*_NOT_PACKED, "gzip", "deflate")
+# Smaller bodies find room in what the allocator has.
+_MAPPED_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +35,7 @@ class EngineReply:
 
     status: int
     headers: RawHeaders
-    body: bytes | bytearray
+    body: ReplyBytes
 
     @property
     def content_type(self) -> str:
@@ -124,12 +129,31 @@ def _check_head(status: int, headers: RawHeaders) -> None:
             raise bad_reply(f"its header {name.decode('latin-1')} holds a control character")
 
 
-async def _read(response: httpx2.Response) -> bytes | bytearray:
+async def _read(response: httpx2.Response) -> ReplyBytes:
     """The unpacked body, put together as it comes: joining 130 MB at the end holds up the loop."""
     encoding = response.headers.get("content-encoding", "").strip().lower()
     if encoding not in _KNOWN_ENCODINGS:
         raise httpx2.DecodingError(f"the engine's content-encoding {encoding!r} is not known")
-    body = bytearray()
+    mapped = _mapped(response.headers) if encoding in _NOT_PACKED else None
+    if mapped is None:
+        body = bytearray()
+        async for chunk in response.aiter_bytes():
+            body += chunk
+        return body
+    # A body that is shorter or longer than it says is an error of the transport.
     async for chunk in response.aiter_bytes():
-        body += chunk
-    return body
+        mapped.write(chunk)
+    return mapped
+
+
+def _mapped(headers: httpx2.Headers) -> mmap.mmap | None:
+    """Memory for a large body whose length is told; None for any other.
+
+    Memory of its own goes back to the system with the reply.  What the allocator gives to
+    replies that grow with the session stays in holes: 100 MB beside a session of 25.
+    """
+    try:
+        length = int(headers.get("content-length", ""))
+        return mmap.mmap(-1, length) if length >= _MAPPED_BYTES else None
+    except (ValueError, OverflowError, OSError):  # no number, or more than there is
+        return None
