@@ -173,8 +173,12 @@ def cut_found(reply: ReplyBytes) -> tuple[list[Place], bytes] | None:
         return None
     places = []
     for path, raw in _values(typed):
-        if bytes(raw) == b'""' and (value := strings.pop(str(path[-1]), None)) is not None:
-            places.append(Place(path, value, b'""', path, value[1:-1], None))
+        if not bytes(raw):
+            continue
+        value = strings.pop(str(path[-1]), None) if bytes(raw) == b'""' else None
+        if value is None:  # its key is spelled with escapes
+            return None
+        places.append(Place(path, value, b'""', path, value[1:-1], None))
     return None if strings else (places, rest)
 
 
@@ -214,7 +218,7 @@ def _string_span(text: ReplyBytes, key: str) -> tuple[int, int] | None:
     or may have escapes.
     """
     name = _quoted(key)
-    at = text.find(name)
+    at = text.find(name, 0)  # without the 0 a mapped reply is searched from where it was written
     if at < 0:
         return 0, 0
     head = _OPENING.match(text, at + len(name))
