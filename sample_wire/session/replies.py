@@ -98,10 +98,11 @@ def received(
     found = cut_found(reply)
     if found is not None:
         places, text = found
-        with contextlib.suppress(AssemblyError):  # of two faults the checks tell another first
+        # Of several faults the checks of the whole reply tell the first.
+        with contextlib.suppress(AssemblyError, SessionError):
             turn = read(text, {place.kind: place.value for place in places})
-            if turn.message is not None and turn.message.get("content") is not None:
-                return turn, _held(text, places, turn, is_plain=True)
+            _check_message(turn.message)
+            return turn, _held(text, places, turn, is_plain=True)
     return _received_parsed(reply, prompt_ids, read)
 
 
