@@ -91,7 +91,8 @@ class Site:
         return float(self._checked(self.http.delete(TICKER_PATH)).content)
 
     def resident_bytes(self) -> int:
-        """The server's resident set."""
+        """The server's resident set, once it is done with what it has answered."""
+        self.calls()
         return status_bytes("VmRSS", self._process)
 
     @cached_property

@@ -59,10 +59,12 @@ class IdsText:
         self._text = text
         self._ends = ends
 
-    def upto(self, num_turns: int, ids: Ids) -> bytes:
-        """The text of the ids that so many turns come to."""
+    def upto(self, num_turns: int, held: Ids, num_kept: int) -> bytes:
+        """The text of the first num_kept ids of those that so many turns came to."""
         end = self._ends[num_turns - 1] if num_turns else 0
-        return ids_text(ids) if end is None else self._text[:end]
+        if end is None or num_kept < len(held):
+            return ids_text(held[:num_kept])
+        return self._text[:end]
 
     def after(self, num_turns: int, prompt: bytes, outputs: Ids, *, is_longer: bool) -> IdsText:
         """The text once a turn follows that many turns.

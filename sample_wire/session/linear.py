@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._json import encode_json
+from .._plain import Written
 from ..assembly import AssemblyResult, RoutingSpec, Turn, TurnReader, assemble_turns
 from ..errors import SessionError
 from ..sample import Sample
@@ -156,7 +157,7 @@ class LinearTrajectory:
         num_kept, tail = self._rendered(body, base, held, new)
         prompt = np.concatenate([held[:num_kept], np.asarray(tail, np.int64)])
         prompt.flags.writeable = False
-        shared = self._shared_text(len(kept), held, num_kept)
+        shared = self._ids_text.upto(len(kept), held, num_kept)
         return TurnPlan(
             prompt_ids=prompt,
             prompt_text=joined(shared, ids_text(prompt[num_kept:])),
@@ -249,10 +250,18 @@ class LinearTrajectory:
         Args:
             mismatch: the tokenizer's report on a snapshot, or None where there is none.
         """
-        ids = self.token_ids().tolist()
-        found = {"tito_session_mismatch": mismatch} if ids and mismatch is not None else {}
+        return self._metadata(mismatch, self.token_ids().tolist())
+
+    def written_metadata(self, mismatch: list[dict[str, Any]] | None) -> dict[str, Any]:
+        """The same to be encoded at once: its ids are their JSON text already."""
+        held = self.token_ids()
+        ids = self._ids_text.upto(len(self._commits), held, len(held))
+        return self._metadata(mismatch, Written(b"[%b]" % ids))
+
+    def _metadata(self, mismatch: list[dict[str, Any]] | None, ids: Any) -> dict[str, Any]:
+        has_report = self._commits and mismatch is not None
         return {
-            **found,
+            **({"tito_session_mismatch": mismatch} if has_report else {}),
             "accumulated_token_ids": ids,
             "max_trim_tokens": self._tokenizer.max_trim_tokens,
         }
@@ -316,12 +325,6 @@ class LinearTrajectory:
                 http_status=400,
             )
         return kept
-
-    def _shared_text(self, num_turns: int, held: npt.NDArray[np.int64], num_kept: int) -> bytes:
-        """The text of the ids that a prompt keeps of those that the turns came to."""
-        if num_kept < len(held):
-            return ids_text(held[:num_kept])
-        return self._ids_text.upto(num_turns, held)
 
     def _check_roles(self, appended: Sequence[Message]) -> None:
         allowed = self._tokenizer.allowed_append_roles

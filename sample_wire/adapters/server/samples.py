@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,8 +19,8 @@ async def samples(state: ServerState, request: Request) -> Response:
     session = state.session_of(request)
     limit = max_seq_len(await request.body())
     mismatch = await state.reports.current(session)
-    # From here to the metadata nothing waits, so that no turn can come in between.
-    trajectory = state.session_of(request).trajectory
+    # A copy does not see the turns that come in while others run: it is of one moment.
+    trajectory = copy.copy(state.session_of(request).trajectory)
     settings = state.settings
     result = trajectory.collect(
         limit,
@@ -28,9 +29,8 @@ async def samples(state: ServerState, request: Request) -> Response:
         keep_messages=settings.keep_messages,
         schema=state.schema,
     )
-    metadata = trajectory.metadata(mismatch)
-    # Turns and rows never change once they are made: others may run before they are encoded.
     await asyncio.sleep(0)
+    metadata = trajectory.written_metadata(mismatch)
     payload = encode_samples(
         result.samples,
         metadata,
