@@ -39,7 +39,7 @@ def full_prefix_server(effort: Effort) -> Results:
         session_id = _with_memory(site, results)
         results |= _last_turn(site, session_id, effort)
         results |= _collected(site, session_id, effort)
-        results |= _faster_than_dump(site, session_id)
+        results |= _faster_than_dump(site, session_id, effort.session)
         with watched(site.port) as health:
             for _ in range(effort.gap_rounds):
                 site.chat(session_id, site.session.num_turns - 1)
@@ -133,7 +133,7 @@ def _collected(site: Site, session_id: str, effort: Effort) -> Results:
     }
 
 
-def _faster_than_dump(site: Site, session_id: str) -> Results:
+def _faster_than_dump(site: Site, session_id: str, shape: str) -> Results:
     """Collecting beside the straightforward way, once, which fetches all records and assembles.
 
     Where memory is short it is a session of the first turns, and the row says how many.
@@ -156,7 +156,7 @@ def _faster_than_dump(site: Site, session_id: str) -> Results:
         f"records dump, {count} turns: {theirs_s * 1e3:.0f} ms, {server_s * 1e3:.0f} of them in "
         f"the server; ours: {ours_s * 1e3:.0f} ms"
     )
-    where = None if all_turns else f"{count} turns"
+    where = None if all_turns else f"{count} turns of shape {shape}"
     return {"collect ratio": Result(theirs_s / ours_s, peer=peer, measured_at=where)}
 
 

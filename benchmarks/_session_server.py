@@ -7,6 +7,7 @@ knows neither the replies nor the rows of the session: its memory is what a serv
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import sys
 from collections.abc import Mapping, MutableMapping, Sequence
@@ -20,7 +21,7 @@ import numpy.typing as npt
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from benchmarks._client import LOOPBACK
-from benchmarks._event_loop import Ticker
+from benchmarks._event_loop import TICK_S, Ticker
 from sample_wire.adapters.server import ServerSettings, create_app
 from sample_wire.adapters.server.processes import _serve
 from sample_wire.adapters.server.upstream import Engine, EngineReply
@@ -69,12 +70,15 @@ class Meter:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._calls: list[Call] = []
+        self._num_open = 0
         self._ticker = Ticker()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
         elif scope["path"] == CALLS_PATH:
+            while self._num_open:  # a client has its answer before the call has ended here
+                await asyncio.sleep(TICK_S)
             await _answer(send, msgspec.json.encode(self._calls))
             self._calls.clear()
         elif scope["path"] == TICKER_PATH:
@@ -92,7 +96,9 @@ class Meter:
                 call.cpu_s = thread_time() - cpu_started
             await send(event)
 
+        self._num_open += 1
         await self._app(scope, receive, noted)
+        self._num_open -= 1
         call.whole_s = perf_counter() - started
         self._calls.append(call)
 
