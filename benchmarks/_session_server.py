@@ -53,12 +53,14 @@ class Call(msgspec.Struct):
         whole_s: to the response's end.
         engine_s: of both, what the engine and the transport to and from it took.
         cpu_s: processor time of the server's thread from head to head.
+        engine_cpu_s: of that, what the transport to and from the engine took.
     """
 
     ready_s: float = 0.0
     whole_s: float = 0.0
     engine_s: float = 0.0
     cpu_s: float = 0.0
+    engine_cpu_s: float = 0.0
 
 
 _current: ContextVar[Call] = ContextVar("call")
@@ -165,11 +167,12 @@ def _time_engine_calls() -> None:
     send = Engine.send
 
     async def timed(self: Engine, *arguments: Any) -> EngineReply:
-        started = perf_counter()
+        call, started, cpu_started = _current.get(), perf_counter(), thread_time()
         try:
             return await send(self, *arguments)
         finally:
-            _current.get().engine_s += perf_counter() - started
+            call.engine_s += perf_counter() - started
+            call.engine_cpu_s += thread_time() - cpu_started
 
     Engine.send = timed  # type: ignore[assignment,method-assign]  # the call is as it was
 

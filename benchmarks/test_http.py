@@ -34,7 +34,7 @@ def site() -> Iterator[Site]:
 def test_a_session_is_collected_whole(site: Site) -> None:
     [sample] = site.collect(site.talk(NUM_TURNS)).samples
     assert np.asarray(sample.tokens).tolist() == site.session.ids(NUM_TURNS).tolist()
-    assert np.array_equal(sample.rollout_routed_experts, site.session.rows(NUM_TURNS))
+    assert np.array_equal(np.asarray(sample.rollout_routed_experts), site.session.rows(NUM_TURNS))
 
 
 def test_a_last_turn_that_is_had_again_leaves_the_session_as_it_was(site: Site) -> None:
@@ -99,7 +99,7 @@ def test_p99_is_the_latency_that_99_of_100_keep() -> None:
 
 
 def test_samples_that_differ_are_noticed() -> None:
-    one, other = (Sample(tokens=[token]) for token in (1, 2))
+    one, other = (Sample(tokens=np.array([token])) for token in (1, 2))
     with pytest.raises(RuntimeError, match="other tokens"):
         _http_targets._check_same(one, other)
 

@@ -1,6 +1,7 @@
 """Sessions: what an agent said and an engine answered, as pure state.  No I/O, no locks."""
 
 from ._cuts import ReplyBytes
+from ._kept import EncodeBase64, standard_base64
 from .linear import LinearTrajectory, Snapshot, TurnPlan
 from .matchers import MessageMatcher, matcher, prefix_length
 from .registry import Session, SessionRegistry
@@ -9,6 +10,7 @@ from .tokenizer import Message, TokenizerAdapter
 
 __all__ = [
     "ChatRequest",
+    "EncodeBase64",
     "LinearTrajectory",
     "Message",
     "MessageMatcher",
@@ -23,5 +25,6 @@ __all__ = [
     "normalise",
     "parse_body",
     "prefix_length",
+    "standard_base64",
     "upstream_body",
 ]

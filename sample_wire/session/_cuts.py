@@ -8,13 +8,10 @@ would make the replies of a session grow with the square of its turns.
 
 from __future__ import annotations
 
-import binascii
-import io
 import json
 import mmap
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -22,8 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from .._json import encode_json
-from ..assembly import Turn
-from ..blocks import RowBlocks
 
 # A reply as it was received; a large one may lie in memory of its own.
 ReplyBytes = bytes | bytearray | mmap.mmap
@@ -44,9 +39,6 @@ _PATHS: Final[tuple[Path, ...]] = (
     (*_CHOICE, PROMPT),
 )
 _ABSENT: Final = msgspec.Raw(b"")
-_RAW_DTYPE: Final = np.dtype(np.int32)
-_NPY_PREFIX_BYTES: Final = 10
-_CHUNK_BYTES: Final = 1 << 18
 _BLANKS: Final = b" \t\n\r"
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 _OPENING: Final = re.compile(rb'[ \t\n\r]*:[ \t\n\r]*"')
@@ -99,41 +91,6 @@ class Place(NamedTuple):
     def is_wrapped(self) -> bool:
         """Whether the base64 lies in an object."""
         return self.text_path != self.path
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """What was cut out of a reply, told by what its turn holds.
-
-    Attributes:
-        path: where it lies in the reply.
-        kind: ROUTING, INDEXER or PROMPT.
-        num_rows: how many of the turn's rows it is made of, the last ones.
-        dtype: what they are sent in.
-        head: bytes before the rows: a .npy header, or none.
-        tail: the last characters of the base64, whose unused bits may be set.
-        verbatim: the base64 itself, where the turn's rows do not tell it; else None.
-    """
-
-    path: Path
-    kind: str
-    num_rows: int = 0
-    dtype: np.dtype[Any] = _RAW_DTYPE
-    head: bytes = b""
-    tail: bytes = b""
-    verbatim: bytes | None = None
-
-    def value(self, turn: Turn) -> str | list[int]:
-        """The base64 text, or the prompt's ids."""
-        if self.kind == PROMPT:
-            return turn.prompt_and_output(0, turn.num_prompt)
-        if self.verbatim is not None:
-            return self.verbatim.decode()
-        rows = _rows_of(turn, self.kind)
-        assert rows is not None
-        pieces = [*_encoded(self.head, rows[len(rows) - self.num_rows :], self.dtype)]
-        last = pieces.pop()
-        return "".join([*pieces, last[: len(last) - len(self.tail)] + self.tail.decode()])
 
 
 def loaded(text: ReplyBytes) -> Any:
@@ -260,21 +217,6 @@ def cut_out(reply: ReplyBytes, prompt_ids: npt.NDArray[np.int64]) -> tuple[list[
     return places, b"".join([*pieces, reply[position:]])
 
 
-def cuts_of(places: list[Place], turn: Turn) -> tuple[Cut, ...]:
-    """What is kept of each place beside the turn that was read from the reply.
-
-    Raises:
-        ValueError: an array that the turn does not have is no JSON text.
-    """
-    read: dict[str, Place] = {}
-    cuts = []
-    for place in places:
-        first = read.setdefault(place.kind, place)
-        same = place is first or _equal(place.value, first.value)
-        cuts.append(_cut_of(place, _rows_of(turn, place.kind) if same else None))
-    return tuple(cuts)
-
-
 def put(body: Any, path: Path, value: Any) -> None:
     """Puts a value into a reply."""
     _at(body, path[:-1])[path[-1]] = value
@@ -342,59 +284,3 @@ def _place(path: Path, value: memoryview, prompt_ids: npt.NDArray[np.int64]) -> 
     emptied = json.dumps(found | {"data": ""}).encode()
     characters = memoryview(text.encode())
     return Place(path, value, emptied, (*path, "data"), characters, found.get("dtype"))
-
-
-def _cut_of(place: Place, rows: RowBlocks | None) -> Cut:
-    """What is kept of a place; rows are those that its text was read to, or None."""
-    if place.kind == PROMPT:
-        return Cut(place.path, place.kind)
-    text = place.text
-    if rows is None:
-        # As it is parsed: nobody has decoded it, so that it may have escapes.
-        spelled = bytes(text) if place.is_wrapped else loaded(bytes(place.value)).encode()
-        return Cut(place.text_path, place.kind, verbatim=spelled)
-    head, dtype = _npy_head(text)
-    if place.dtype is not None:
-        dtype = np.dtype(place.dtype)
-    num_bytes = len(text) // 4 * 3 - bytes(text[-2:]).count(b"=") - len(head)
-    row_bytes = int(np.prod(rows.shape[1:])) * dtype.itemsize
-    num_rows = num_bytes // row_bytes if num_bytes else 0
-    return Cut(place.text_path, place.kind, num_rows, dtype, head, bytes(text[-4:]))
-
-
-def _npy_head(text: memoryview) -> tuple[bytes, np.dtype[Any]]:
-    """The header of a .npy file and its dtype; no header and int32 for raw rows.
-
-    The reader of the turn has checked it.
-    """
-    magic = np.lib.format.MAGIC_PREFIX
-    prefix = binascii.a2b_base64(text[:16])
-    if not prefix.startswith(magic):
-        return b"", _RAW_DTYPE
-    num_bytes = _NPY_PREFIX_BYTES + int.from_bytes(prefix[8:_NPY_PREFIX_BYTES], "little")
-    head = binascii.a2b_base64(text[: -(-num_bytes // 3) * 4])[:num_bytes]
-    header = io.BytesIO(head[len(magic) + 2 :])
-    return head, np.lib.format.read_array_header_1_0(header)[2]
-
-
-def _equal(one: memoryview, other: memoryview) -> bool:
-    """Equal bytes; numpy compares them ten times faster than memoryview does."""
-    return np.array_equal(np.frombuffer(one, np.uint8), np.frombuffer(other, np.uint8))
-
-
-def _encoded(head: bytes, rows: RowBlocks, dtype: np.dtype[Any]) -> Iterator[str]:
-    """The base64 of a header and rows, in pieces that stay in the cache; the last is whole."""
-    row_bytes = int(np.prod(rows.shape[1:])) * dtype.itemsize
-    step = max(_CHUNK_BYTES // max(row_bytes, 1), 1)
-    waiting = head
-    for start in range(0, len(rows), step):
-        waiting += rows[start : start + step].to_array(dtype).tobytes()
-        # At least one byte stays, for a last piece that has the end of the text.
-        ready = (len(waiting) - 1) // 3 * 3
-        yield binascii.b2a_base64(waiting[:ready], newline=False).decode()
-        waiting = waiting[ready:]
-    yield binascii.b2a_base64(waiting, newline=False).decode()
-
-
-def _rows_of(turn: Turn, kind: str) -> RowBlocks | None:
-    return turn.routing if kind == ROUTING else turn.indexer

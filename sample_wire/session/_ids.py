@@ -42,7 +42,7 @@ def ids_text(ids: Ids) -> bytes:
     return encode_json(ids.tolist())[1:-1]
 
 
-def joined(*texts: bytes) -> bytes:
+def joined(*texts: bytes | memoryview) -> bytes:
     """The text of ids one after another."""
     return b",".join(filter(None, texts))
 
@@ -59,12 +59,12 @@ class IdsText:
         self._text = text
         self._ends = ends
 
-    def upto(self, num_turns: int, held: Ids, num_kept: int) -> bytes:
+    def upto(self, num_turns: int, held: Ids, num_kept: int) -> bytes | memoryview:
         """The text of the first num_kept ids of those that so many turns came to."""
         end = self._ends[num_turns - 1] if num_turns else 0
         if end is None or num_kept < len(held):
             return ids_text(held[:num_kept])
-        return self._text[:end]
+        return memoryview(self._text)[:end]
 
     def after(self, num_turns: int, prompt: bytes, outputs: Ids, *, is_longer: bool) -> IdsText:
         """The text once a turn follows that many turns.

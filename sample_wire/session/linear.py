@@ -28,6 +28,7 @@ from ..sample import Sample
 from ..schema import Schema
 from ._cuts import ReplyBytes
 from ._ids import IdsText, TokenIds, ids_text, joined
+from ._kept import EncodeBase64, standard_base64
 from .matchers import MessageMatcher, prefix_length
 from .replies import HeldReply, received
 from .requests import (
@@ -259,9 +260,9 @@ class LinearTrajectory:
         return self._metadata(mismatch, Written(b"[%b]" % ids))
 
     def _metadata(self, mismatch: list[dict[str, Any]] | None, ids: Any) -> dict[str, Any]:
-        has_report = self._commits and mismatch is not None
+        told = self._commits and mismatch is not None
         return {
-            **({"tito_session_mismatch": mismatch} if has_report else {}),
+            **({"tito_session_mismatch": mismatch} if told else {}),
             "accumulated_token_ids": ids,
             "max_trim_tokens": self._tokenizer.max_trim_tokens,
         }
@@ -270,9 +271,9 @@ class LinearTrajectory:
         """All records, each request and reply as it was sent."""
         return list(self.iter_records())
 
-    def iter_records(self) -> Iterator[dict[str, Any]]:
+    def iter_records(self, encode: EncodeBase64 = standard_base64) -> Iterator[dict[str, Any]]:
         """The records of this moment, made one by one as they are taken."""
-        return map(_record, self._commits)
+        return (_record(commit, encode) for commit in self._commits)
 
     def collect(
         self,
@@ -384,7 +385,7 @@ def _copied(message: Message) -> Message:
     return copied
 
 
-def _record(commit: _Commit) -> dict[str, Any]:
+def _record(commit: _Commit, encode: EncodeBase64) -> dict[str, Any]:
     turn = commit.turn
     prompt: list[int] = turn.tokens[: turn.num_prompt].to_array(np.int64).tolist()
     return {
@@ -394,5 +395,5 @@ def _record(commit: _Commit) -> dict[str, Any]:
         "path": _PATH,
         "status_code": 200,
         "request": commit.request.body(prompt),
-        "response": commit.reply.body(turn),
+        "response": commit.reply.body(turn, encode),
     }

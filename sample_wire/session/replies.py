@@ -18,16 +18,15 @@ from ._cuts import (
     INDEXER,
     PROMPT,
     ROUTING,
-    Cut,
     Place,
     ReplyBytes,
     cut_found,
     cut_out,
-    cuts_of,
     loaded,
     put,
     without_member,
 )
+from ._kept import Cut, EncodeBase64, cuts_of, standard_base64
 
 # The beginning of an object that is written without blanks; its writer sets none later either.
 _COMPACT: Final = re.compile(rb'\{"[^"\\]*":[^ \t\r\n]')
@@ -47,11 +46,11 @@ class HeldReply:
     cuts: tuple[Cut, ...]
     is_plain: bool
 
-    def body(self, turn: Turn) -> Any:
+    def body(self, turn: Turn, encode_base64: EncodeBase64) -> Any:
         """The reply as it was.  Cost: its routing as text, twice."""
         body = loaded(self.text)
         for cut in self.cuts:
-            put(body, cut.path, cut.value(turn))
+            put(body, cut.path, cut.value(turn, encode_base64))
         return body
 
     def client_body(self, turn: Turn) -> dict[str, Any]:
@@ -59,7 +58,7 @@ class HeldReply:
         body: dict[str, Any] = loaded(self.text)
         for cut in self.cuts:
             if cut.kind == PROMPT:
-                put(body, cut.path, cut.value(turn))
+                put(body, cut.path, cut.value(turn, standard_base64))
         holders = [body.get("sglext"), *body["choices"]]
         holders += [choice.get("meta_info") for choice in body["choices"]]
         for holder in holders:

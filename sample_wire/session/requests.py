@@ -150,8 +150,14 @@ def upstream_body(plan: TurnPlan, body: Mapping[str, Any], *, incremental: bool)
 
 def encode_upstream(plan: TurnPlan, body: Mapping[str, Any]) -> bytes:
     """The JSON text of what `upstream_body` gives for a plan."""
-    ids = msgspec.Raw(b"[%b]" % plan.prompt_text)
-    return encode_json({**body, _IDS_KEY: ids})
+    head = encode_json({key: value for key, value in body.items() if key != _IDS_KEY})
+    # In one piece at once: it is a megabyte, most of it ids.
+    return b'%b%b"%b":[%b]}' % (
+        head[:-1],
+        b"," * (len(body) > 1),
+        _IDS_KEY.encode(),
+        plan.prompt_text,
+    )
 
 
 def messages_of(body: Mapping[str, Any]) -> list[dict[str, Any]]:
