@@ -33,7 +33,7 @@ _GRACE_S: Final = 10
 # and go with every request, and would cost a system call each.
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
-_FREED_AT_ONCE_BYTES: Final = 1 << 19
+_FREED_AT_ONCE_BYTES: Final = 1_000_000
 _BACKLOG: Final = 2048
 _PORT_TRIES: Final = 32
 _LAST_PORT: Final = 65535
@@ -138,7 +138,7 @@ def _give_memory_back() -> None:
     """
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
         libc.mallopt(_M_MMAP_THRESHOLD, _FREED_AT_ONCE_BYTES)
-        libc.mallopt(_M_TRIM_THRESHOLD, _FREED_AT_ONCE_BYTES)
+        libc.mallopt(_M_TRIM_THRESHOLD, 1 << 21)
 
 
 def _run_workers(settings: ServerSettings, sockets: list[socket.socket]) -> int:
