@@ -230,9 +230,9 @@ class LinearTrajectory:
         """The reply of a committed turn as its client gets it: without routing arrays."""
         return self._commits[turn.number - 1].reply.client_body(turn)
 
-    def client_text(self, turn: Turn) -> bytes:
-        """The JSON text of `client_reply`, made without parsing the reply where that can be."""
-        return self._commits[turn.number - 1].reply.client_text(turn)
+    def held_reply(self, turn: Turn) -> HeldReply:
+        """What is kept of a committed turn's reply; its `client_text` is the client's JSON."""
+        return self._commits[turn.number - 1].reply
 
     def snapshot(self) -> Snapshot:
         """The trajectory as it is now; later commits do not change it."""
@@ -257,7 +257,7 @@ class LinearTrajectory:
         """The same to be encoded at once: its ids are their JSON text already."""
         held = self.token_ids()
         ids = self._ids_text.upto(len(self._commits), held, len(held))
-        return self._metadata(mismatch, Written(b"[%b]" % ids))
+        return self._metadata(mismatch, Written(b"[%b]" % bytes(ids)))
 
     def _metadata(self, mismatch: list[dict[str, Any]] | None, ids: Any) -> dict[str, Any]:
         told = self._commits and mismatch is not None

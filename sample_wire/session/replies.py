@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import re
+import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -33,18 +33,33 @@ _COMPACT: Final = re.compile(rb'\{"[^"\\]*":[^ \t\r\n]')
 ReadTurn = Callable[[Any, Mapping[str, memoryview]], Turn]
 
 
-@dataclass(frozen=True, slots=True)
 class HeldReply:
     """A reply's JSON text without its routing, and what was cut out.
 
-    Attributes:
+    Args:
         text, cuts: these.
         is_plain: whether the arrays are named nowhere else in the text.
+
+    Attributes:
+        cuts, is_plain: as given.
     """
 
-    text: bytes
-    cuts: tuple[Cut, ...]
-    is_plain: bool
+    __slots__ = ("_stored", "cuts", "is_plain")
+
+    def __init__(self, text: bytes, cuts: tuple[Cut, ...], *, is_plain: bool) -> None:
+        self._stored: tuple[bytes, bool] = (text, False)
+        self.cuts = cuts
+        self.is_plain = is_plain
+
+    @property
+    def text(self) -> bytes:
+        """The text."""
+        stored, is_packed = self._stored
+        return zlib.decompress(stored) if is_packed else stored
+
+    def pack(self) -> None:
+        """Holds the text in a quarter of its size; takes a millisecond, in any thread."""
+        self._stored = (zlib.compress(self.text, 1), True)
 
     def body(self, turn: Turn, encode_base64: EncodeBase64) -> Any:
         """The reply as it was.  Cost: its routing as text, twice."""
@@ -72,9 +87,9 @@ class HeldReply:
 
         A plain reply is not parsed for it where it is written so already.
         """
-        if not self.is_plain or b"\\u" in self.text or not _COMPACT.match(self.text):
-            return encode_json(self.client_body(turn))
         text = self.text
+        if not self.is_plain or b"\\u" in text or not _COMPACT.match(text):
+            return encode_json(self.client_body(turn))
         for cut in self.cuts:
             text = without_member(text, cut.kind)
         return text
@@ -128,7 +143,7 @@ def _received_parsed(
 
 def _held(text: bytes, places: list[Place], turn: Turn, *, is_plain: bool) -> HeldReply:
     try:
-        return HeldReply(text, cuts_of(places, turn), is_plain)
+        return HeldReply(text, cuts_of(places, turn), is_plain=is_plain)
     except ValueError:
         raise bad_reply("it is not JSON") from None
 

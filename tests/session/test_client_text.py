@@ -38,6 +38,12 @@ def committed(text: bytes) -> LinearTrajectory:
     return session
 
 
+def client_text(session: LinearTrajectory) -> bytes:
+    """What the client of the only turn is sent."""
+    [turn] = session.turns
+    return session.held_reply(turn).client_text(turn)
+
+
 def compact(reply: Any) -> bytes:
     """A reply without blanks, in UTF-8."""
     return json.dumps(reply, separators=(",", ":"), ensure_ascii=False).encode()
@@ -69,7 +75,7 @@ def reply_with(first: dict[str, Any], last: dict[str, Any], **more: Any) -> dict
 def test_a_clients_text_is_that_of_its_reply(reply: Any, write: Any) -> None:
     session = committed(write(reply))
     expected = session.client_reply(session.turns[0])
-    text = session.client_text(session.turns[0])
+    text = client_text(session)
     finite = json.loads(json.dumps(expected).replace("-Infinity", "null"))
     assert text == compact(finite)
     assert b"AAAA" not in text
@@ -80,7 +86,7 @@ def test_a_key_that_is_spelled_with_escapes_is_one_too() -> None:
     text = compact(answer([50, 51], routed_experts=ROUTING))
     session = committed(text.replace(b'"routed_experts"', b'"routed\\u005fexperts"'))
     assert session.turns[0].has_routing
-    assert b"experts" not in session.client_text(session.turns[0])
+    assert b"experts" not in client_text(session)
 
 
 def test_a_key_that_only_ends_like_one_stays() -> None:
@@ -161,3 +167,14 @@ def test_the_text_of_a_prompt_is_that_of_its_ids(prompts: list[list[int]], retri
         history = list(session.messages)
         written = session.written_metadata(None)["accumulated_token_ids"]
         assert json.loads(written) == [*prompt, 50 + turn]
+
+
+def test_a_packed_reply_is_smaller_and_tells_the_same() -> None:
+    reply = answer([50, 51], message=say("assistant", "words " * 999), routed_experts=ROUTING)
+    session = committed(compact(reply))
+    before = client_text(session)
+    held = session.held_reply(session.turns[0])
+    for _ in range(2):
+        held.pack()
+        assert client_text(session) == before
+        assert session.records()[0]["response"] == reply

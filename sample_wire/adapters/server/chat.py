@@ -7,6 +7,7 @@ the turn is committed, or refused: whoever gets a 200 finds its turn in the sess
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any, Final, NamedTuple
 
@@ -53,9 +54,14 @@ async def chat(state: ServerState, request: Request) -> Response:
             return passed_on(reply)
         async with state.lock(session):
             turn = _commit(session, planned, reply, arrived)
+            held = session.trajectory.held_reply(turn)
             if planned.chat.wants_stream:
-                return stream_response(session.trajectory.client_reply(turn))
-            return json_response(reply, session.trajectory.client_text(turn))
+                response = stream_response(held.client_body(turn))
+            else:
+                response = json_response(reply, held.client_text(turn))
+    # After the answer is made, and beside the loop: packing leaves other threads alone.
+    asyncio.get_running_loop().run_in_executor(None, held.pack)
+    return response
 
 
 def _plan(state: ServerState, session: Session, text: bytes) -> _Planned:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -29,11 +28,6 @@ _BY_SIGNAL: Final = 128  # what shells add to the number of the signal that ende
 _KEEPALIVE_S: Final = 600
 # What a server that is told to end leaves its requests; the engine may take minutes.
 _GRACE_S: Final = 10
-# Of <malloc.h>.  Pieces of half a megabyte and more get memory of their own; smaller ones come
-# and go with every request, and would cost a system call each.
-_M_TRIM_THRESHOLD: Final = -1
-_M_MMAP_THRESHOLD: Final = -3
-_FREED_AT_ONCE_BYTES: Final = 1_000_000
 _BACKLOG: Final = 2048
 _PORT_TRIES: Final = 32
 _LAST_PORT: Final = 65535
@@ -110,7 +104,6 @@ def _with_instance(settings: ServerSettings) -> ServerSettings:
 
 def _serve(app: Starlette, sock: socket.socket) -> None:
     """One server, in this process, until a signal ends it."""
-    _give_memory_back()
     _raise_file_limit()
     config = uvicorn.Config(
         app,
@@ -129,16 +122,6 @@ def _raise_file_limit() -> None:
     """Each chat needs two descriptors, and the usual soft limit is 1,024."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _give_memory_back() -> None:
-    """Has glibc return what is free; it would keep as much as its largest free piece was.
-
-    After a session of 25 MB was deleted it held 37 of the 42 that the session had taken.
-    """
-    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
-        libc.mallopt(_M_MMAP_THRESHOLD, _FREED_AT_ONCE_BYTES)
-        libc.mallopt(_M_TRIM_THRESHOLD, 1 << 21)
 
 
 def _run_workers(settings: ServerSettings, sockets: list[socket.socket]) -> int:
