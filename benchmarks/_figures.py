@@ -88,6 +88,12 @@ TARGETS: Final[dict[str, Target]] = {
     "client memory sync": Target(
         "peak resident set of SyncSessionClient.collect, P", "<=", 1.35, "payloads"
     ),
+    "tree memory": Target(
+        "16 tries of P's 50th turn, over the uint8 R3 and int32 ids that they sampled",
+        "<=",
+        1.5,
+        "x",
+    ),
 }
 
 # What is measured beside them, without a bound.
@@ -103,6 +109,7 @@ MEASURED: Final[dict[str, Figure]] = {
     "session memory trimmed": Figure("resident set of the session after malloc_trim", "x"),
     "session memory chunks": Figure("resident set, replies received in chunks and joined", "x"),
     "session memory chunks trimmed": Figure("the same after malloc_trim", "x"),
+    "tree assemble": Figure("assemble 16 leaves of P, and encode them unjoined", "ms"),
     "records memory": Figure("resident set of the session's records as parsed JSON", "x"),
     "collect whole": Figure("collect P over HTTP and decode it", "ms"),
     "chat full whole": Figure("P's 50th turn over HTTP, full-prefix reply, engine included", "ms"),

@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from benchmarks._client import LOOPBACK
 from benchmarks._event_loop import TICK_S, Ticker
 from sample_wire.adapters.server import ServerSettings, create_app
-from sample_wire.adapters.server.processes import _serve
+from sample_wire.adapters.server.processes import serve_on
 from sample_wire.adapters.server.upstream import Engine, EngineReply
 from sample_wire.assembly import RoutingSpec
 from sample_wire.session import Message
@@ -142,6 +142,9 @@ class SessionTokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         return "word " * len(ids)
 
+    def decode_message(self, ids: Sequence[int]) -> str:
+        return self.decode(ids)
+
     def mismatch(
         self,
         messages: Sequence[Message],  # noqa: ARG002  # the protocol's, as those below
@@ -189,7 +192,7 @@ def main(text: str) -> None:
     app.add_middleware(Meter)
     with socket.create_server((LOOPBACK, 0)) as sock:
         print(sock.getsockname()[1], flush=True)
-        _serve(app, sock)
+        serve_on(sock, app)
 
 
 if __name__ == "__main__":

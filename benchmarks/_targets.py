@@ -21,6 +21,7 @@ from benchmarks._memory import has_resident_peak, resident_peak, traced_peak
 from benchmarks._peers import OURS, format_of, received
 from benchmarks._session_targets import assembly, incremental_replies, session_memory
 from benchmarks._timing import Effort, compare
+from benchmarks._tree_targets import trees
 from sample_wire import decode_samples, encode_samples
 
 _SAFETENSORS: Final = "safetensors.numpy"
@@ -160,6 +161,7 @@ GROUPS: Final[tuple[Callable[[Effort], Results], ...]] = (
     full_prefix_server,
     incremental_server,
     client_memory,
+    trees,
 )
 
 

@@ -32,8 +32,8 @@ from .payload import Payload, Piece, as_bytes_view
 
 MAX_HEADER_BYTES: Final = 100_000_000
 _MAX_ARRAY_BYTES: Final = 2**63 - 1
-_PREFIX_BYTES: Final = 8
-_unpack_prefix: Final = struct.Struct("<Q").unpack_from
+PREFIX_BYTES: Final = 8
+unpack_prefix: Final = struct.Struct("<Q").unpack_from
 _ALIGNMENT: Final = 8
 _METADATA_KEY: Final = "__metadata__"
 
@@ -86,15 +86,15 @@ class Container:
         self._pieces = pieces
         self._starts = () if len(pieces) == 1 else (*accumulate(map(len, pieces), initial=0),)
         nbytes = self._starts[-1] if self._starts else len(pieces[0])
-        if nbytes < _PREFIX_BYTES:
+        if nbytes < PREFIX_BYTES:
             raise ContainerError(
                 "the payload is shorter than a container's 8 length bytes", got=f"{nbytes} bytes"
             )
-        (header_bytes,) = _unpack_prefix(*self._locate(0, _PREFIX_BYTES))
-        self._data_start = data_start = _PREFIX_BYTES + header_bytes
+        (header_bytes,) = unpack_prefix(self.read(0, PREFIX_BYTES))
+        self._data_start = data_start = PREFIX_BYTES + header_bytes
         if header_bytes > max_header_bytes or data_start > nbytes:
-            raise _header_size_error(header_bytes, nbytes - _PREFIX_BYTES, max_header_bytes)
-        self.tensors = _parse_header(self.read(_PREFIX_BYTES, header_bytes))
+            raise _header_size_error(header_bytes, nbytes - PREFIX_BYTES, max_header_bytes)
+        self.tensors = _parse_header(self.read(PREFIX_BYTES, header_bytes))
         _check_cover(self.tensors, nbytes - data_start)
 
     def view(self, ref: TensorRef) -> Array:
@@ -104,23 +104,16 @@ class Container:
         several pieces of a Payload.
         """
         start, stop = ref.data_offsets
-        dtype = BY_WIRE_NAME[ref.dtype].dtype
+        wire = BY_WIRE_NAME[ref.dtype]
         if start == stop:
-            array: Array = np.empty(ref.shape, dtype)
+            array: Array = np.empty(ref.shape, wire.dtype)
             array.flags.writeable = False
             return array
-        piece, offset = self._locate(start + self._data_start, stop - start)
-        # frombuffer keeps an export of the buffer, so that it cannot be closed or resized
-        # under a living array; numpy.ndarray(buffer=...) would let go of it.
-        array = np.frombuffer(piece, dtype, (stop - start) // dtype.itemsize, offset)
-        if len(ref.shape) != 1:
-            array = array.reshape(ref.shape)
-        if not array.flags.aligned:
-            array = array.copy()
-            array.flags.writeable = False
-        if dtype.kind == "b" and holds_odd_bools(array):
-            raise ContainerError("a BOOL tensor holds a byte that is neither 0 nor 1")
-        return array
+        if self._starts:
+            piece, offset = self._locate(start + self._data_start, stop - start)
+        else:
+            piece, offset = self._pieces[0], start + self._data_start
+        return array_view(piece, offset, stop - start, wire, ref.shape)
 
     def text(self, ref: TensorRef) -> bytes:
         """The tensor's bytes, copied."""
@@ -129,13 +122,14 @@ class Container:
 
     def read(self, start: int, nbytes: int) -> bytes:
         """A range of the whole container, which must lie in it, copied."""
+        if not self._starts:
+            return self._pieces[0][start : start + nbytes].tobytes()
         piece, offset = self._locate(start, nbytes)
         return bytes(piece[offset : offset + nbytes])
 
     def _locate(self, start: int, nbytes: int) -> tuple[memoryview, int]:
-        """A view that holds nbytes bytes at the returned offset; a copy if they are in pieces."""
-        if not self._starts:
-            return self._pieces[0], start
+        """For several pieces: a view that holds nbytes bytes at the returned offset; a copy if
+        they do not lie in one."""
         if nbytes == 0:
             return memoryview(b""), 0
         index = bisect_right(self._starts, start) - 1
@@ -147,6 +141,29 @@ class Container:
             joined += self._pieces[index][offset : offset + nbytes - len(joined)]
             index, offset = index + 1, 0
         return memoryview(joined).toreadonly(), 0
+
+
+def array_view(
+    piece: memoryview, offset: int, nbytes: int, wire: WireDtype, shape: Sequence[int]
+) -> Array:
+    """A read-only array over nbytes > 0 checked bytes; a copy where those are misaligned.
+
+    Raises:
+        ContainerError: BOOL bytes that are neither 0 nor 1.
+    """
+    name, dtype, itemsize, _ = wire
+    # frombuffer keeps an export of the buffer, so that it cannot be closed or resized
+    # under a living array; numpy.ndarray(buffer=...) would let go of it.
+    array = np.frombuffer(piece, dtype, nbytes // itemsize, offset)
+    if len(shape) != 1:
+        array = array.reshape(shape)
+    if itemsize > 1:
+        if not array.flags.aligned:
+            array = array.copy()
+            array.flags.writeable = False
+    elif name == "BOOL" and holds_odd_bools(array):
+        raise ContainerError("a BOOL tensor holds a byte that is neither 0 nor 1")
+    return array
 
 
 def read_container(
@@ -225,7 +242,7 @@ def build_container(
     header += b" " * (-len(header) % _ALIGNMENT)
     if len(header) > MAX_HEADER_BYTES:
         raise EncodeError(f"the header is {len(header)} bytes, the format's cap is 100 MB")
-    head = len(header).to_bytes(_PREFIX_BYTES, "little") + header
+    head = len(header).to_bytes(PREFIX_BYTES, "little") + header
     return Payload.of_pieces([memoryview(head), *pieces], len(head) + position)
 
 
@@ -323,28 +340,37 @@ def _parse_unusual_header(header: bytes) -> dict[str, TensorRef]:
 
 def _check_cover(tensors: dict[str, TensorRef], data_bytes: int) -> None:
     """Each range is its tensor's size, and the ranges cover the data exactly."""
-    ranges = []
+    position = 0
+    in_order = True
     for ref in tensors.values():
         wire = BY_WIRE_NAME.get(ref.dtype)
         if wire is None:
             raise ContainerError("a tensor's dtype is not one that the format and numpy share")
-        size = prod(ref.shape) * wire.itemsize
+        shape, itemsize = ref.shape, wire[2]
+        size = (shape[0] if len(shape) == 1 else prod(shape)) * itemsize
         start, stop = ref.data_offsets
         if size != stop - start:
             raise ContainerError("a tensor's byte range is not the size of its shape")
-        if size == 0 and prod(dim or 1 for dim in ref.shape) * wire.itemsize > _MAX_ARRAY_BYTES:
+        if size == 0 and prod(dim or 1 for dim in shape) * itemsize > _MAX_ARRAY_BYTES:
             # numpy cannot hold it: a zero axis does not excuse the size of the others.
             raise ContainerError("a tensor's shape overflows")
-        ranges.append(ref.data_offsets)
-    ranges.sort()
-    position = 0
-    for start, stop in ranges:
-        if start != position:
-            raise ContainerError("the tensors' byte ranges leave a hole or overlap")
+        in_order = in_order and start == position
         position = stop
+    if not in_order:
+        position = _end_of_ranges(sorted(ref.data_offsets for ref in tensors.values()))
     if position != data_bytes:
         raise ContainerError(
             f"the tensors cover {position} bytes, the payload holds {data_bytes} after the header",
             expected=f"{position} bytes",
             got=f"{data_bytes} bytes",
         )
+
+
+def _end_of_ranges(ranges: list[tuple[int, int]]) -> int:
+    """Where sorted byte ranges end, that follow one another without a hole or overlap."""
+    position = 0
+    for start, stop in ranges:
+        if start != position:
+            raise ContainerError("the tensors' byte ranges leave a hole or overlap")
+        position = stop
+    return position

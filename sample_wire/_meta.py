@@ -5,22 +5,21 @@ back byte for byte says exactly what was parsed (no key twice, none unknown, non
 a value whose text parses to an equal value has lost nothing.  What fails the test is looked at
 closely, to name the fault or to find that there is none.
 
-Any stands for values that are free-form by declaration; it does not leave this module.
+Any stands for values that are free-form by declaration; it does not leave these modules.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import typing
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn
 
 import msgspec
-import numpy as np
 
-from ._declarations import NULLS_KEY, Axis, Computed, Field
+from ._declarations import NULLS_KEY
 from ._json import MAX_JSON_DEPTH, StrictJsonError, encode_json, exceeds_depth, strict_loads
+from ._json_fields import SAMPLE_DEPTH, JsonField, is_flat
 from ._plain import NotPlainError, check_writable, may_hold_unreadable, plain
 from .errors import (
     DecodeError,
@@ -28,7 +27,6 @@ from .errors import (
     FieldError,
     LimitError,
     MetaError,
-    SchemaError,
     VersionError,
 )
 
@@ -37,88 +35,10 @@ FORMAT: Final = 1
 _QUOTED_VALUE: Final = re.compile(
     r"^Invalid enum value .*(?= - at `)|^Invalid enum value .*$", re.DOTALL
 )
-# A sample's object lies two levels deep in the document, a field's value three.
-_SAMPLE_DEPTH: Final = MAX_JSON_DEPTH - 2
+# The document, the list of samples, a sample, a field's value.
+_SHALLOW_DEPTH: Final = 4
 _MISSING_FIELD: Final = re.compile(r"missing required field `(\w+)`")
 _IN_SAMPLE: Final = re.compile(r"`\$\.samples\[(\d+)\](?:\.(\w+))?")
-
-
-class JsonField:
-    """One declared JSON field: how its value is checked, and how a fault in it is named."""
-
-    __slots__ = (
-        "_decode",
-        "_default",
-        "annotation",
-        "is_free",
-        "is_text",
-        "name",
-        "omit_default",
-        "record_keys",
-        "sets",
-    )
-
-    def __init__(self, field: Field) -> None:
-        owner = typing.cast(Computed, field.owner)
-        self.name = field.name
-        self.annotation: Any = field.annotation
-        self.sets: Axis | None = owner.sets
-        self.omit_default = owner.omit_default
-        self.is_free = _mentions_any(field.annotation)
-        self.is_text = field.annotation is str
-        self.record_keys = _record_keys(field.annotation)
-        self._default: Any = field.default
-        try:
-            self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(field.annotation).decode
-        except TypeError as error:
-            raise SchemaError(
-                f"field {field.name} cannot be typed in JSON: {error}", field=field.name
-            ) from None
-
-    def new_default(self) -> Any:
-        """A new default value; called only for a field with omit_default, which has one."""
-        return self._default()
-
-    def plain_free(self, value: Any) -> Any:
-        """A free-form value as plain JSON values of the annotated type.
-
-        Raises:
-            NotPlainError, msgspec.ValidationError: it is not.
-        """
-        value = plain(value, _SAMPLE_DEPTH - 1)
-        if self.annotation != dict[str, Any]:
-            return msgspec.convert(value, self.annotation)
-        if type(value) is not dict:
-            raise NotPlainError(f"is of type {type(value).__name__}, it must be a dict")
-        return value
-
-    def plain_value(self, value: Any, sample_index: int) -> Any:
-        """An equal value that is written unchanged, or an error that says what cannot be.
-
-        Raises:
-            EncodeError: it is not of the annotated type, or would not come back equal.
-        """
-        path = ""
-        try:
-            if self.is_free:
-                return check_writable(self.plain_free(value))
-            check_writable(value)
-            back = self._decode(_encode_with_numpy(value))
-            if back == value or back == plain(value, _SAMPLE_DEPTH - 1):
-                return back
-            rule = "would not come back equal"
-        except NotPlainError as error:
-            path, rule = error.path, error.rule
-        except msgspec.ValidationError as error:
-            rule = f"is not of its type: {error}"
-        except (ValueError, TypeError, OverflowError, RecursionError, msgspec.MsgspecError):
-            rule = f"of type {type(value).__name__} cannot be written as JSON"
-        raise EncodeError(
-            f"sample {sample_index}, field {self.name}{path} {rule}",
-            field=self.name,
-            sample_index=sample_index,
-            got=type(value).__name__,
-        )
 
 
 class Documents:
@@ -135,7 +55,7 @@ class Documents:
         "_defaults",
         "_fields",
         "_free",
-        "_names",
+        "_is_shallow",
         "_sample",
         "_texts",
         "_typed",
@@ -143,79 +63,74 @@ class Documents:
 
     def __init__(self, json_fields: Sequence[JsonField]) -> None:
         self._fields = tuple(json_fields)
-        self._names = [field.name for field in json_fields]
-        defaults = [
-            (field.name, field.new_default()) for field in json_fields if field.omit_default
-        ]
-        self._defaults = [(name, (value, encode_json(value))) for name, value in defaults]
-        self._texts = [field.name for field in json_fields if field.is_text]
-        self._free = [field for field in json_fields if field.is_free]
-        typed = [field for field in json_fields if not (field.is_text or field.is_free)]
-        self._typed = [field.name for field in typed]
-        self._checked = msgspec.defstruct("Checked", [_column(f) for f in typed], kw_only=True)
+        numbered = [*enumerate(json_fields)]
+        defaults = [(at, field.new_default()) for at, field in numbered if field.omit_default]
+        self._defaults = [(at, value, encode_json(value)) for at, value in defaults]
+        self._texts = [at for at, field in numbered if field.is_text]
+        self._free = [(at, field) for at, field in numbered if field.is_free]
+        # Those that may be left out come last, so that all can be given by position.
+        typed = [at for at, field in numbered if not (field.is_text or field.is_free)]
+        self._typed = sorted(typed, key=lambda at: json_fields[at].omit_default)
+        self._is_shallow = all(field.is_shallow for field in json_fields)
+        self._checked: Callable[..., Any] = msgspec.defstruct(
+            "Checked", [_column(json_fields[at]) for at in self._typed]
+        )
         self._decode_checked: Callable[[bytes], Any] = msgspec.json.Decoder(self._checked).decode
-        self._sample = msgspec.defstruct(
-            "Sample", [*map(_column, json_fields), (NULLS_KEY, list[str])], kw_only=True
-        )
-        document = msgspec.defstruct(
-            "Meta",
-            [
-                ("samples", list[self._sample]),  # type: ignore[name-defined]  # made just now
-                ("session_metadata", dict[str, Any]),
-                ("empty_reason", str | None),
-                ("format", int | msgspec.UnsetType, msgspec.UNSET),
-            ],
-        )
-        self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(document).decode
+        names = [*(field.name for field in json_fields), NULLS_KEY]
+        self._sample: Callable[..., Any] = msgspec.defstruct("Sample", names)
+        self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(_document(json_fields)).decode
 
     def write_sample(
         self, values: Sequence[Any], nulls: list[str], sample_index: int
-    ) -> tuple[bytes, dict[str, Any]]:
-        """The JSON object of one sample, and its values by name as they were written.
+    ) -> tuple[bytes, list[Any]]:
+        """The JSON object of one sample, and its values as they were written.
+
+        Args:
+            values: the fields' values, in order of declaration.
 
         Raises:
             EncodeError: a value is not of its type, or would not come back equal.
         """
-        named = dict(zip(self._names, values, strict=True))
-        omitted = [name for name, default in self._defaults if _is_same(named[name], *default)]
-        for name in omitted:
-            named[name] = msgspec.UNSET
+        written = [*values]
+        omitted = [at for at, *default in self._defaults if _is_same(written[at], *default)]
+        for at in omitted:
+            written[at] = msgspec.UNSET
         try:
-            text = self._write(named, omitted, nulls)
+            text = self._write(written, omitted, nulls)
         except (ValueError, TypeError, OverflowError, RecursionError, msgspec.MsgspecError):
-            for field in self._fields:
-                if field.name not in omitted:
-                    named[field.name] = field.plain_value(named[field.name], sample_index)
-            text = self._write(named, omitted, nulls)
+            for at, field in enumerate(self._fields):
+                if at not in omitted:
+                    written[at] = field.plain_value(written[at], sample_index)
+            text = self._write(written, omitted, nulls)
         if may_hold_unreadable(text):
-            for field in self._free:
-                if field.name not in omitted:
-                    named[field.name] = field.plain_value(named[field.name], sample_index)
-        if exceeds_depth(text, _SAMPLE_DEPTH):
+            for at, field in self._free:
+                if at not in omitted:
+                    written[at] = field.plain_value(written[at], sample_index)
+        if not self._is_shallow and exceeds_depth(text, SAMPLE_DEPTH):
             raise EncodeError(
                 f"sample {sample_index}: its JSON nests too deep", sample_index=sample_index
             )
-        return text, named
+        return text, written
 
-    def _write(self, named: dict[str, Any], omitted: list[str], nulls: list[str]) -> bytes:
+    def _write(self, written: list[Any], omitted: list[int], nulls: list[str]) -> bytes:
         """The JSON object; some error, not yet telling, where a value might change in it.
 
-        Text is written as it is and free-form values are walked; all others must come back
-        equal from a typed parse.
+        Text is written as it is and free-form values are walked, which limits their depth; all
+        others must come back equal from a typed parse.
         """
-        for field in self._free:
-            if field.name not in omitted:
-                named[field.name] = field.plain_free(named[field.name])
-        for name in self._texts:
-            if type(named[name]) is not str and name not in omitted:
-                raise TypeError(name)
-        for name, _ in self._defaults:
-            if named[name] is msgspec.UNSET and name not in omitted:
-                raise TypeError(name)
-        checked = self._checked(**{name: named[name] for name in self._typed})
+        for at, field in self._free:
+            if at not in omitted:
+                written[at] = field.plain_free(written[at])
+        for at in self._texts:
+            if type(written[at]) is not str and at not in omitted:
+                raise TypeError(at)
+        for at, *_ in self._defaults:
+            if written[at] is msgspec.UNSET and at not in omitted:
+                raise TypeError(at)
+        checked = self._checked(*[written[at] for at in self._typed])
         if self._decode_checked(encode_json(checked)) != checked:
             raise ValueError(self._typed)
-        return encode_json(self._sample(**named, nulls=nulls))
+        return encode_json(self._sample(*written, nulls))
 
     def parse(self, text: bytes, max_depth: int) -> Any:
         """The document: samples with typed fields, session_metadata, empty_reason.
@@ -223,21 +138,29 @@ class Documents:
         Raises:
             MetaError, FieldError, VersionError, LimitError: SPEC section 6.
         """
-        if exceeds_depth(text, max_depth):
-            raise LimitError(f"the JSON nests deeper than {max_depth}", expected=str(max_depth))
         try:
             document = self._decode(text)
             canonical = encode_json(document) == text
-        except msgspec.ValidationError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            _check_depth(text, max_depth)
             _refuse_document(text, error)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            raise MetaError(f"the text in {META_TENSOR} is not JSON") from None
-        except RecursionError:
-            raise LimitError("the JSON nests deeper than this Python can follow") from None
+        if not (canonical and max_depth >= _SHALLOW_DEPTH and self._has_only_flat(document)):
+            _check_depth(text, max_depth)
         _check_format(document.format)
         if not canonical:
             self._check_unusual(text, max_depth)
         return document
+
+    def _has_only_flat(self, document: Any) -> bool:
+        """Whether a canonical document nests no deeper than _SHALLOW_DEPTH, told from its values:
+        the text of a large response takes longer to search."""
+        if not (self._is_shallow and is_flat(document.session_metadata)):
+            return False
+        for sample in document.samples:
+            for _, field in self._free:
+                if not is_flat(getattr(sample, field.name)):
+                    return False
+        return True
 
     def _check_unusual(self, text: bytes, max_depth: int) -> None:
         """A document that is not spelled as ours: refuses repeated keys and lacking ones."""
@@ -256,6 +179,21 @@ class Documents:
                     )
 
 
+def _document(json_fields: Sequence[JsonField]) -> type:
+    """The type that a document is parsed into."""
+    columns = [*map(_column, json_fields), (NULLS_KEY, list[str])]
+    sample = msgspec.defstruct("Sample", columns, kw_only=True)
+    return msgspec.defstruct(
+        "Meta",
+        [
+            ("samples", list[sample]),  # type: ignore[valid-type]  # made just now
+            ("session_metadata", dict[str, Any]),
+            ("empty_reason", str | None),
+            ("format", int | msgspec.UnsetType, msgspec.UNSET),
+        ],
+    )
+
+
 def write_document(
     samples: Sequence[bytes], session_metadata: Any, empty_reason: str | None
 ) -> bytes:
@@ -267,7 +205,7 @@ def write_document(
     if empty_reason is not None and not isinstance(empty_reason, str):
         raise EncodeError(f"empty_reason is text or None, not {type(empty_reason).__name__}")
     try:
-        session = plain({} if session_metadata is None else session_metadata, MAX_JSON_DEPTH - 1)
+        session = {} if session_metadata is None else plain(session_metadata, MAX_JSON_DEPTH - 1)
         if type(session) is not dict:
             raise NotPlainError(f"is of type {type(session).__name__}, it must be a dict")
         text = encode_json(session)
@@ -303,8 +241,17 @@ class _FormatOnly(msgspec.Struct):
     format: Any = msgspec.UNSET
 
 
-def _refuse_document(text: bytes, error: msgspec.ValidationError) -> NoReturn:
-    """The most telling error for a document that is JSON but not of the right form."""
+def _check_depth(text: bytes, max_depth: int) -> None:
+    if exceeds_depth(text, max_depth):
+        raise LimitError(f"the JSON nests deeper than {max_depth}", expected=str(max_depth))
+
+
+def _refuse_document(text: bytes, error: Exception) -> NoReturn:
+    """The most telling error for a document that msgspec does not take."""
+    if isinstance(error, RecursionError):
+        raise LimitError("the JSON nests deeper than this Python can follow") from None
+    if not isinstance(error, msgspec.ValidationError):
+        raise MetaError(f"the text in {META_TENSOR} is not JSON") from None
     try:
         found = msgspec.json.decode(text, type=_FormatOnly).format
     except msgspec.DecodeError:
@@ -340,25 +287,3 @@ def _column(field: JsonField) -> Any:
     if field.omit_default:
         return field.name, field.annotation | msgspec.UnsetType, msgspec.UNSET
     return field.name, field.annotation
-
-
-def _numpy_scalar(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(type(value).__name__)
-
-
-_encode_with_numpy: Final = msgspec.json.Encoder(enc_hook=_numpy_scalar).encode
-
-
-def _mentions_any(annotation: Any) -> bool:
-    return annotation in (Any, object) or any(map(_mentions_any, typing.get_args(annotation)))
-
-
-def _record_keys(annotation: Any) -> frozenset[str]:
-    """The keys that a record of this type always has on the wire."""
-    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
-        return frozenset(info.encode_name for info in msgspec.structs.fields(annotation))
-    if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
-        return frozenset(field.name for field in dataclasses.fields(annotation))
-    return frozenset()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +21,7 @@ from ._json import encode_json
 _ATOMS: Final = frozenset({str, int, bool, type(None)})
 _MAX_INTEGER_CHARS: Final = 4300
 _LONG_NEGATIVE: Final = re.compile(rb"-[0-9]{4300}")
+_TEXT: Final = frozenset({str})
 _NUMBERS: Final = frozenset({int, float, bool, type(None), str})
 
 
@@ -99,6 +101,16 @@ def check_writable(value: Any) -> Any:
     return value
 
 
+def plain_object(value: Mapping[str, Any], depth: int) -> dict[str, Any]:
+    """A mapping as an object that JSON text can be made of; see plain.
+
+    Raises:
+        NotPlainError: as plain and check_writable.
+    """
+    written: dict[str, Any] = check_writable(plain(dict(value), depth))
+    return written
+
+
 def may_hold_unreadable(text: bytes) -> bool:
     """Whether JSON text may hold an integer that can be written, yet not read by msgspec.
 
@@ -121,6 +133,13 @@ def _shown(key: Any) -> str:
 
 
 def _plain_dict(value: dict[Any, Any], depth: int) -> dict[str, Any]:
+    kinds = {*map(type, value.values())}
+    if (
+        kinds <= _NUMBERS
+        and {*map(type, value)} <= _TEXT
+        and (float not in kinds or _all_finite(value.values()))
+    ):
+        return value  # the usual case, decided at C speed
     changed: dict[str, Any] = {}
     for key, item in value.items():
         if type(key) is not str and type(key) is not np.str_:
@@ -149,5 +168,5 @@ def _plain_list(value: list[Any] | tuple[Any, ...], depth: int) -> list[Any]:
     return items
 
 
-def _all_finite(value: list[Any] | tuple[Any, ...]) -> bool:
+def _all_finite(value: Iterable[Any]) -> bool:
     return all(math.isfinite(item) for item in value if type(item) is float)

@@ -5,13 +5,13 @@ Compiled once and kept on the schema.  The codec's loops read plans and know no 
 
 from __future__ import annotations
 
-import operator
 import typing
-from collections.abc import Callable
-from typing import Any
 
 from ._declarations import Axis, Computed, Json
-from ._meta import Documents, JsonField
+from ._direct import DirectReader
+from ._getters import tuple_getter
+from ._json_fields import JsonField
+from ._meta import Documents
 from ._tensors import array_field
 from .overlay import Overlay
 from .schema import Schema
@@ -26,7 +26,7 @@ class Plan:
         json_fields: the JSON fields, in order of declaration.
         json_names: their names.
         array_values, json_values: read those fields of a sample, as tuples.
-        json_axes: name and axis of each JSON field that sets an axis.
+        json_axes: place, name and axis of each JSON field that sets an axis.
         axis_names: the name of the field that sets each axis.
         names: every computed field of the field set.
         null_names: array fields that a payload may list as null.
@@ -35,12 +35,14 @@ class Plan:
         updates: names of JSON fields that update the template's mapping.
         keeps: names of JSON fields whose null keeps the template's value.
         documents, overlay: the JSON of all samples; the way onto a template.
+        direct: the short way to read one sample; None where a field is of several tensors.
     """
 
     __slots__ = (
         "array_values",
         "arrays",
         "axis_names",
+        "direct",
         "documents",
         "json_axes",
         "json_fields",
@@ -69,10 +71,12 @@ class Plan:
             JsonField(field) for field in computed if isinstance(owners[field.name].codec, Json)
         )
         self.json_names = tuple(field.name for field in self.json_fields)
-        self.array_values = _tuple_getter([field.name for field in self.arrays])
-        self.json_values = _tuple_getter(list(self.json_names))
-        self.json_axes: tuple[tuple[str, Axis], ...] = tuple(
-            (field.name, field.sets) for field in self.json_fields if field.sets is not None
+        self.array_values = tuple_getter([field.name for field in self.arrays])
+        self.json_values = tuple_getter(list(self.json_names))
+        self.json_axes: tuple[tuple[int, str, Axis], ...] = tuple(
+            (at, field.name, field.sets)
+            for at, field in enumerate(self.json_fields)
+            if field.sets is not None
         )
         self.axis_names = schema.axis_names
         self.names = frozenset(owners)
@@ -85,6 +89,11 @@ class Plan:
         self.keeps = tuple(n for n, owner in owners.items() if owner.null == "template")
         self.documents = Documents(self.json_fields)
         self.overlay = Overlay(schema, computed)
+        self.direct: DirectReader | None = None
+        if self.arrays and all(map(DirectReader.takes, self.arrays)):
+            self.direct = DirectReader(
+                self.arrays, self.json_fields, self.documents, self.axis_names
+            )
 
 
 def plan_of(schema: Schema, field_set: int) -> Plan:
@@ -99,10 +108,3 @@ def plan_of(schema: Schema, field_set: int) -> Plan:
             raise ValueError(f"field_set must be one of {[*schema.field_sets]}, not {field_set!r}")
         plan = schema.plans[field_set] = Plan(schema, field_set)
     return plan
-
-
-def _tuple_getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """Reads attributes of an object as a tuple; at C speed where there are several."""
-    if len(names) > 1:
-        return typing.cast(Callable[[Any], tuple[Any, ...]], operator.attrgetter(*names))
-    return lambda item: tuple(getattr(item, name) for name in names)

@@ -33,12 +33,14 @@ class DenseField:
         nullable: whether None travels as null.
         null_is_empty: whether a null that is read becomes an empty array.
         is_list: whether the class wants lists.
+        rank: of the tensor.
+        wire: the wire dtype.
     """
 
     __slots__ = (
         "_dtype",
         "_strict",
-        "_wire",
+        "_wire_name",
         "is_list",
         "name",
         "null_is_empty",
@@ -46,6 +48,7 @@ class DenseField:
         "rank",
         "rows",
         "sets",
+        "wire",
     )
 
     def __init__(self, field: Field) -> None:
@@ -59,8 +62,9 @@ class DenseField:
         self.is_list = field.is_list
         self.rank = codec.rank if isinstance(codec, Tensor) else 1
         self._strict = isinstance(codec, Tensor) and codec.strict
-        self._wire = typing.cast(WireDtype, wire_of(codec))
-        self._dtype = self._wire.dtype
+        self.wire = typing.cast(WireDtype, wire_of(codec))
+        self._wire_name = self.wire.name
+        self._dtype = self.wire.dtype
 
     def encode(self, index: int, value: Any, tensors: list[TensorToWrite]) -> tuple[int, ...]:
         """Adds the value's tensors to the list; returns the shape its rows are counted by.
@@ -68,15 +72,16 @@ class DenseField:
         Raises:
             ValueRefusedError: the tensors would not be equal to the value.
         """
-        if isinstance(value, RowBlocks):
-            return self._encode_blocks(index, value, tensors)
         if type(value) is not np.ndarray or not (
             value.dtype is self._dtype and value.flags.c_contiguous
         ):
+            if isinstance(value, RowBlocks):
+                return self._encode_blocks(index, value, tensors)
             value = wire_array(value, self._dtype, strict=self._strict)
         shape: tuple[int, ...] = value.shape
-        self._check_rank(len(shape))
-        tensors.append(tensor_of(f"{self.name}.{index}", self._wire, value))
+        if len(shape) != self.rank:
+            self._check_rank(len(shape))
+        tensors.append(tensor_of(f"{self.name}.{index}", self.wire, value))
         return shape
 
     def _encode_blocks(
@@ -95,7 +100,7 @@ class DenseField:
             pieces.append(block if block.dtype == self._dtype else Widened(block, self._dtype))
         nbytes = sum(piece.nbytes for piece in pieces)
         name = f"{self.name}.{index}"
-        tensors.append((self._wire.order, name, self._wire.name, value.shape, pieces, nbytes))
+        tensors.append((self.wire.order, name, self.wire.name, value.shape, pieces, nbytes))
         return value.shape
 
     def _check_rank(self, rank: int) -> None:
@@ -110,7 +115,9 @@ class DenseField:
         Raises:
             FieldError: one is not there, or is of another dtype or rank.
         """
-        ref = self._find(tensors, index, f"{self.name}.{index}", self._wire)
+        ref = tensors.get(f"{self.name}.{index}")
+        if ref is None or ref.dtype != self._wire_name or len(ref.shape) != self.rank:
+            raise self._misfit(index, ref, self.wire)
         return (ref,), ref.shape
 
     def read(self, container: Container, refs: Refs, index: int) -> Any:  # noqa: ARG002  # ragged fields name the sample
@@ -137,19 +144,13 @@ class DenseField:
             got=facts.get("got"),
         )
 
-    def _find(
-        self, tensors: dict[str, TensorRef], index: int, name: str, wire: WireDtype
-    ) -> TensorRef:
-        ref = tensors.get(name)
+    def _misfit(self, index: int, ref: TensorRef | None, wire: WireDtype) -> FieldError:
+        """The error about a tensor that is not there, or not of the dtype and the field's rank."""
         if ref is None:
-            raise self.error(index, "has no tensor, and is not listed in nulls")
-        if ref.dtype != wire[0] or len(ref.shape) != self.rank:
-            expected, got = (
-                f"{wire.name} of rank {self.rank}",
-                f"{ref.dtype} of rank {len(ref.shape)}",
-            )
-            raise self.error(index, f"is {got}, not {expected}", expected=expected, got=got)
-        return ref
+            return self.error(index, "has no tensor, and is not listed in nulls")
+        expected = f"{wire.name} of rank {self.rank}"
+        got = f"{ref.dtype} of rank {len(ref.shape)}"
+        return self.error(index, f"is {got}, not {expected}", expected=expected, got=got)
 
 
 class RaggedField(DenseField):
@@ -170,14 +171,14 @@ class RaggedField(DenseField):
             rows.append(array)
         offsets = np.cumsum([len(row) for row in rows], dtype=np.int64)
         names = self._names(index)
-        tensors.append(tensor_of(names[0], self._wire, np.concatenate(rows)))
+        tensors.append(tensor_of(names[0], self.wire, np.concatenate(rows)))
         tensors.append(tensor_of(names[1], _OFFSETS, offsets))
         return (len(value),)
 
     def find(self, tensors: dict[str, TensorRef], index: int) -> tuple[Refs, typing.Sequence[int]]:
         names = self._names(index)
-        values = self._find(tensors, index, names[0], self._wire)
-        offsets = self._find(tensors, index, names[1], _OFFSETS)
+        values = self._vector(tensors, index, names[0], self.wire)
+        offsets = self._vector(tensors, index, names[1], _OFFSETS)
         if offsets.shape[0] == 0:
             raise self.error(index, "has no offsets, not even the first")
         return (values, offsets), (offsets.shape[0] - 1,)
@@ -201,6 +202,14 @@ class RaggedField(DenseField):
     def is_list_of_lists(self) -> bool:
         """Whether the rows too are wanted as lists; the rows' container always is one."""
         return self.is_list
+
+    def _vector(
+        self, tensors: dict[str, TensorRef], index: int, name: str, wire: WireDtype
+    ) -> TensorRef:
+        ref = tensors.get(name)
+        if ref is None or ref.dtype != wire.name or len(ref.shape) != 1:
+            raise self._misfit(index, ref, wire)
+        return ref
 
     def _names(self, index: int) -> tuple[str, str]:
         return f"{self.name}.values.{index}", f"{self.name}.offsets.{index}"

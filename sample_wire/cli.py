@@ -1,6 +1,6 @@
 """The command `sample-wire`: a thin shell that reads files and prints what others made.
 
-Exit status: 0 good; 1 the payload or recording is refused, or the demo's check failed; 2 wrong
+Exit status: 0 good; 1 the payload or recording is refused, or the demo failed; 2 wrong
 usage or a file that cannot be read or written; 130 interrupted; 141 the reader of our output
 went away.
 """
@@ -24,10 +24,12 @@ from ._assemble_command import (
     routing_spec,
 )
 from ._report import printable, summary_text
+from ._tree_report import tree_text
 from .adapters.server import command as serving
 from .assembly import AssemblyResult
 from .bench import SHAPES, bench_lines
 from .codec import decode_samples, encode_samples
+from .demo import command as demonstrating
 from .errors import AssemblyError, DecodeError, SampleWireError
 from .inspection import inspect_payload, summary_json
 from .payload import Payload
@@ -83,7 +85,9 @@ def _parser() -> argparse.ArgumentParser:
 
     inspect = commands.add_parser("inspect", help="say what a payload holds")
     inspect.add_argument("file", metavar="FILE", help="the payload; - reads standard input")
-    inspect.add_argument("--json", action="store_true", help="print one JSON object")
+    form = inspect.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print one JSON object")
+    form.add_argument("--tree", action="store_true", help="print the session's tree instead")
     inspect.add_argument(
         "--no-max-id", action="store_true", help="leave R3's bytes unread, and its max id out"
     )
@@ -107,14 +111,8 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--shape", choices=tuple(SHAPES), help="one shape instead of all")
     bench.set_defaults(run=_bench)
 
-    demo = commands.add_parser("demo", help="send a recorded rollout through the wire")
-    demo.add_argument(
-        "recording",
-        metavar="RECORDING.json",
-        nargs="?",
-        help="token-in, token-out turns of vLLM, shaped as the recording in sample_wire/demo",
-    )
-    demo.set_defaults(run=_demo)
+    demo = commands.add_parser("demo", help="run a rollout on this machine, or send a recorded one")
+    demonstrating.add_arguments(demo)
     return parser
 
 
@@ -136,13 +134,12 @@ def _add_reading_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _inspect(arguments: argparse.Namespace) -> int:
+    reading = {"field_set": arguments.field_set, "max_samples": arguments.max_samples}
     try:
-        summary = inspect_payload(
-            _read(arguments.file),
-            field_set=arguments.field_set,
-            max_samples=arguments.max_samples,
-            max_ids=not arguments.no_max_id,
-        )
+        if arguments.tree:
+            print(tree_text(_read(arguments.file), **reading))
+            return 0
+        summary = inspect_payload(_read(arguments.file), **reading, max_ids=not arguments.no_max_id)
     except DecodeError as error:
         _complain_of(arguments.file, error)
         return REFUSED
@@ -237,12 +234,6 @@ def _bench(arguments: argparse.Namespace) -> int:
     for line in bench_lines([arguments.shape] if arguments.shape else list(SHAPES)):
         print(line, flush=True)
     return 0
-
-
-def _demo(arguments: argparse.Namespace) -> int:
-    from .demo import run_demo
-
-    return run_demo(arguments.recording)
 
 
 def _read(name: str) -> bytes | mmap.mmap:

@@ -10,7 +10,7 @@ Shape letters: N samples.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -24,7 +24,7 @@ from ._plan import Plan, plan_of
 from .errors import EncodeError
 from .overlay import independent, updated
 from .payload import Payload
-from .reader import MAX_SAMPLES, PayloadReader
+from .reader import MAX_SAMPLES, read_samples
 from .rows import Axes, RowRuleError, check_rows
 from .sample import Sample
 from .schema import Schema, schema_of
@@ -91,9 +91,9 @@ def encode_samples(
                 f"sample {index} is a {type(sample).__name__}, not a {plan.sample_type.__name__}"
             )
         documents.append(_encode_sample(plan, index, sample, tensors))
-    text = memoryview(write_document(documents, session_metadata, empty_reason))
-    size = text.nbytes
-    tensors.append((_UINT8.order, META_TENSOR, _UINT8.name, (size,), (text,), size))
+    text = write_document(documents, session_metadata, empty_reason)
+    size = len(text)
+    tensors.append((_UINT8.order, META_TENSOR, _UINT8.name, (size,), (memoryview(text),), size))
     return build_container(tensors)
 
 
@@ -119,8 +119,8 @@ def _encode_sample(plan: Plan, index: int, sample: object, tensors: list[TensorT
         if field.rows is not None:
             shapes.append((field.name, field.rows, shape))
     text, values = plan.documents.write_sample(plan.json_values(sample), nulls, index)
-    for name, axis in plan.json_axes:
-        axes[axis] = values[name]
+    for at, _, axis in plan.json_axes:
+        axes[axis] = values[at]
     try:
         check_rows(axes, shapes, plan.axis_names)
     except RowRuleError as error:
@@ -180,18 +180,10 @@ def decode_samples(
     Source: SPEC sections 8 and 9.
     """
     plan = plan_for(template, field_set, schema)
-    reader = PayloadReader(
-        buffer,
-        plan,
-        max_samples=max_samples,
-        max_depth=max_depth,
-        max_header_bytes=max_header_bytes,
-    )
-    decoded = [reader.values(index) for index in range(len(reader.refs))]
+    document, decoded = read_samples(buffer, plan, max_samples, max_depth, max_header_bytes)
     if decoded:
         plan.overlay.check_template(template)
     samples = [_lay_over(plan, template, values, copy) for values in decoded]
-    document = reader.document
     return SamplesReply(samples, document.session_metadata, document.empty_reason)
 
 
@@ -217,4 +209,5 @@ def _lay_over(plan: Plan, template: SampleT, values: dict[str, Any], copy: bool)
     for name in plan.keeps:
         if values[name] is None:
             values[name] = independent(getattr(template, name), copy)
-    return cast(SampleT, plan.overlay.apply(template, values, copy_arrays=copy))
+    sample: SampleT = plan.overlay.apply(template, values, copy_arrays=copy)
+    return sample

@@ -146,14 +146,20 @@ def _rebuilt_session_error(message: str, code: str, http_status: int) -> Session
     return SessionError(message, code=code, http_status=http_status)
 
 
+class GroupError(SampleWireError, ValueError):
+    """A group of samples that cannot be judged; names the sample by its place in the group."""
+
+    http_status_hint = 422
+
+
 class ClientError(SampleWireError):
-    """The session client got no answer that it can use; the cause is chained where there is one."""
+    """A client of ours got no answer that it can use; the cause is chained where there is one."""
 
     http_status_hint = 502
 
 
 class ServerError(ClientError):
-    """The session server refused: it answered with a status other than 2xx.
+    """A session server, or an engine, refused: it answered with a status other than 2xx.
 
     Args:
         status: the HTTP status.

@@ -170,6 +170,8 @@ def as_bytes_view(buffer: object) -> memoryview:
     Raises:
         TypeError: no buffer, or one that is not C-contiguous.
     """
+    if type(buffer) is bytes:
+        return memoryview(buffer)
     try:
         view = memoryview(buffer)  # type: ignore[arg-type]  # anything may come; it is tried
     except (ValueError, BufferError) as error:

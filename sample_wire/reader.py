@@ -18,6 +18,7 @@ from ._json import MAX_JSON_DEPTH
 from ._meta import META_TENSOR
 from ._plan import Plan, plan_of
 from .errors import FieldError, LimitError, MetaError
+from .payload import Payload, as_bytes_view
 from .rows import Axes, RowRuleError, check_rows
 from .sample import Sample
 from .schema import Schema
@@ -99,25 +100,41 @@ class PayloadReader:
         Raises:
             FieldError, ContainerError: a tensor's own bytes are wrong.
         """
-        plan, refs = self._plan, self.refs[index]
-        found = dict(
-            zip(plan.json_names, plan.json_values(self.document.samples[index]), strict=True)
-        )
+        plan, container = self._plan, self.container
+        sample = self.document.samples[index]
+        found = dict(zip(plan.json_names, plan.json_values(sample), strict=True))
         for json_field in plan.omitted_at_default:
             if found[json_field.name] is msgspec.UNSET:
                 found[json_field.name] = json_field.new_default()
         if names is not None:
             found = {name: value for name, value in found.items() if name in names}
-        for field, found_refs in zip(plan.arrays, refs, strict=True):
-            if names is None or field.name in names:
-                found[field.name] = (
-                    field.read(self.container, found_refs, index)
-                    if found_refs is not None
-                    else field.empty()
-                    if field.null_is_empty
-                    else None
-                )
+        for field, refs in zip(plan.arrays, self.refs[index], strict=True):
+            name = field.name
+            if names is not None and name not in names:
+                continue
+            if refs is not None:
+                found[name] = field.read(container, refs, index)
+            else:
+                found[name] = field.empty() if field.null_is_empty else None
         return found
+
+
+def read_samples(
+    buffer: object, plan: Plan, max_samples: int, max_depth: int, max_header_bytes: int
+) -> tuple[Any, list[dict[str, Any]]]:
+    """The document of a payload, and all fields of every sample; as PayloadReader gives them."""
+    if plan.direct is not None and max_samples > 0 and not isinstance(buffer, Payload):
+        found = plan.direct.read(as_bytes_view(buffer), max_depth, max_header_bytes)
+        if found is not None:
+            return found[0], [found[1]]
+    reader = PayloadReader(
+        buffer,
+        plan,
+        max_samples=max_samples,
+        max_depth=max_depth,
+        max_header_bytes=max_header_bytes,
+    )
+    return reader.document, [reader.values(index) for index in range(len(reader.refs))]
 
 
 def read_fields(
@@ -156,7 +173,9 @@ def _check_sample(
     plan: Plan, tensors: dict[str, TensorRef], index: int, document: Any
 ) -> SampleRefs:
     """Checks all that the header and the JSON say of one sample."""
-    nulls = _nulls(plan, index, document.nulls)
+    nulls = document.nulls
+    if nulls:
+        _check_nulls(plan, index, nulls)
     axes: Axes = {}
     refs: SampleRefs = []
     shapes: list[tuple[str, Rows, Sequence[int]]] = []
@@ -173,7 +192,7 @@ def _check_sample(
             axes[field.sets] = shape[0]
         if field.rows is not None:
             shapes.append((name, field.rows, shape))
-    for name, axis in plan.json_axes:
+    for _, name, axis in plan.json_axes:
         axes[axis] = getattr(document, name)
     try:
         check_rows(axes, shapes, plan.axis_names)
@@ -182,13 +201,10 @@ def _check_sample(
     return refs
 
 
-def _nulls(plan: Plan, index: int, listed: list[str]) -> Collection[str]:
-    if not listed:
-        return ()
+def _check_nulls(plan: Plan, index: int, listed: list[str]) -> None:
     nulls = frozenset(listed)
     if len(nulls) != len(listed) or not nulls <= plan.null_names:
         raise FieldError(
             f"sample {index}: nulls must list tensor fields that may be null, each once",
             sample_index=index,
         )
-    return nulls

@@ -27,7 +27,7 @@ from typing import Any, Final, Literal, TypeVar
 import msgspec
 
 from .._json import MAX_JSON_DEPTH, encode_json
-from .._plain import NotPlainError, check_writable, plain
+from .._plain import NotPlainError, plain_object
 from .._plan import plan_of
 from ..codec import SamplesReply, decode_samples, plan_for
 from ..errors import ClientError, CollectTimeout, EncodeError
@@ -161,6 +161,7 @@ class _Created(msgspec.Struct):
     session_id: str
     field_set: int | None = None
     schema: str | None = None
+    session_server_instance_id: str | None = None
 
 
 class SessionSteps:
@@ -193,6 +194,7 @@ class SessionSteps:
         self._limits = limits
         self._server_url = ""
         self._session_id = ""
+        self._instance_id: str | None = None
         self.stage: Stage = "none"
 
     @property
@@ -215,6 +217,12 @@ class SessionSteps:
         """The server that the session lives on.  Raises as session_id."""
         self._require_session()
         return self._server_url
+
+    @property
+    def instance_id(self) -> str | None:
+        """The id that the server goes by, or None where it told none.  Raises as session_id."""
+        self._require_session()
+        return self._instance_id
 
     @property
     def session_url(self) -> str:
@@ -241,6 +249,7 @@ class SessionSteps:
             self.stage = "none"
             raise
         self._session_id, self.stage = created.session_id, "open"
+        self._instance_id = created.session_server_instance_id
         mismatch = self._mismatch(created) if self._handshake else None
         if mismatch is not None:
             yield from self.delete()
@@ -372,7 +381,7 @@ def _collect_body(max_seq_len: int | None, metadata: Mapping[str, Any] | None) -
     }
     if metadata is not None:
         try:
-            body["metadata"] = check_writable(plain(dict(metadata), MAX_JSON_DEPTH - 1))
+            body["metadata"] = plain_object(metadata, MAX_JSON_DEPTH - 1)
         except NotPlainError as error:
             raise EncodeError(f"metadata{error.path} {error.rule}", field="metadata") from None
     return encode_json(body)

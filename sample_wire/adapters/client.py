@@ -98,6 +98,15 @@ class ClientBase(Generic[HttpT]):
         return self._steps.server_url
 
     @property
+    def instance_id(self) -> str | None:
+        """The id of that server's process, or None where it told none.
+
+        Raises:
+            ClientError: no session was created.
+        """
+        return self._steps.instance_id
+
+    @property
     def chat_base_url(self) -> str:
         """The base URL to give to an OpenAI client.
 
@@ -148,7 +157,8 @@ class SessionClient(ClientBase[httpx2.AsyncClient]):
         Args:
             template: the trainer's input sample; never changed.
             max_seq_len: longer samples are cut to it; None for no limit.
-            metadata: a JSON object that the agent leaves to the samples, or None.
+            metadata: a JSON object that the agent leaves to the samples, or None.  A server of
+                trees lays it over them; one of linear trajectories leaves that to the caller.
             timeout_s: for the whole exchange; None for no limit.
 
         Returns:

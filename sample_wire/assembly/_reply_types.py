@@ -88,6 +88,7 @@ def _reply_types(value: Any, absent: Any) -> ReplyTypes:
         [
             ("choices", list[choice] | None, None),  # type: ignore[valid-type]  # made just now
             ("meta_info", meta | None, None),
+            ("text", str | None, None),
             ("output_ids", list[int] | None, None),
             ("prompt_token_ids", list[int] | None, None),
             ("usage", Usage | None, None),

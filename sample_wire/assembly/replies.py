@@ -46,7 +46,7 @@ class TurnReply:
         weight_version: or None.
         prefix_cache, spec: this turn's counters.
         e2e_latency: seconds, or None.
-        message: the assistant's message, or None.
+        message: the assistant's message, or None; of /generate one that holds its text.
         extras: what the caller asked for beside these.
     """
 
@@ -102,9 +102,15 @@ def read_reply(reply: object, *, turn: int, extras: Sequence[str] = ()) -> TurnR
         prefix_cache=_prefix_cache(typed, meta),
         spec=_spec(meta),
         e2e_latency=_latency(meta, turn),
-        message=choice and choice.message,
+        message=_message(typed, choice),
         extras=_extras(reply, extras, turn) if extras else {},
     )
+
+
+def _message(typed: Any, choice: Any) -> dict[str, Any] | None:
+    if choice is not None or typed.text is None:
+        return choice and cast(dict[str, Any] | None, choice.message)
+    return {"role": "assistant", "content": typed.text}
 
 
 def _told_prompt(typed: Any, choice: Any) -> list[int] | None:

@@ -158,6 +158,7 @@ class TurnReader:
         self,
         record: Mapping[str, Any],
         parent: Turn | None,
+        like: Turn | None = None,
         arrays: Mapping[str, memoryview] | None = None,
     ) -> Turn:
         """The turn of a record: {request, response, timestamp, request_timestamp}.
@@ -165,6 +166,8 @@ class TurnReader:
         Args:
             record: the record.
             parent: the turn that it builds on, or None.
+            like: another turn on this parent, whose ids and rows are shared where the new ones
+                are equal to them, or None.
             arrays: the JSON text of routing values that were cut out of the response, by name.
 
         Raises:
@@ -182,8 +185,9 @@ class TurnReader:
         prompt = prompt_ids(request, reply, number)
         held = self._tokens.empty() if parent is None else parent.tokens
         num_shared = held.common_prefix(prompt)
-        tokens = self._tokens.extend(held, num_shared, [prompt[num_shared:], reply.output_ids])
-        routing, fault = self._read_routing(request, reply, len(tokens), num_shared, parent)
+        near = held if like is None else _spliced(held, num_shared, like.tokens)
+        tokens = self._tokens.extend(near, num_shared, [prompt[num_shared:], reply.output_ids])
+        routing, fault = self._read_routing(request, reply, len(tokens), num_shared, parent, like)
         sizes = (len(tokens), len(reply.output_ids))
         return Turn(
             number=number,
@@ -195,7 +199,7 @@ class TurnReader:
             routing=routing,
             routing_fault=fault,
             has_routing=reply.routing is not None,
-            indexer=self._read_indexer(reply, len(tokens), parent, number),
+            indexer=self._read_indexer(reply, len(tokens), like or parent, number),
             text=text_of(reply.output_ids.tolist(), self._decode_text),
             gap_text=text_of(
                 [] if parent is None else prompt[num_shared:].tolist(), self._decode_text
@@ -222,6 +226,7 @@ class TurnReader:
         num_tokens: int,
         num_shared: int,
         parent: Turn | None,
+        like: Turn | None,
     ) -> tuple[RowBlocks | None, Fault | None]:
         """The rows of the whole turn, or None and why they cannot be placed."""
         number = 1 if parent is None else parent.number + 1
@@ -246,13 +251,15 @@ class TurnReader:
             if spec is not None and spec.num_experts is not None:
                 source = source._replace(chunks=check_ids(source.chunks, spec.num_experts))
             held = parent.routing if parent is not None else None
+            if like is not None and like.routing is not None:
+                held = like.routing if held is None else _spliced(held, start or 0, like.routing)
             self._routing, rows = _extended(self._routing, held, start or 0, source)
             return rows, None
         except RoutingError as error:
             raise _routing_error("routed_experts", error, number) from None
 
     def _read_indexer(
-        self, reply: TurnReply, num_tokens: int, parent: Turn | None, number: int
+        self, reply: TurnReply, num_tokens: int, like: Turn | None, number: int
     ) -> RowBlocks | None:
         """The indexer's rows, which every turn sends in full."""
         if reply.indexer is None:
@@ -271,7 +278,7 @@ class TurnReader:
                 top_k=None,
                 decode_base64=self._decode_base64,
             )
-            held = parent.indexer if parent is not None else None
+            held = like.indexer if like is not None else None
             self._indexer, rows = _extended(self._indexer, held, 0, source)
             return rows
         except RoutingError as error:
@@ -355,6 +362,13 @@ def _messages(request: Mapping[str, Any], number: int) -> Sequence[Any]:
     if messages is None or isinstance(messages, (list, tuple)):
         return messages or ()
     raise AssemblyError("the request's messages are no list", turn=number, field="messages")
+
+
+def _spliced(held: RowBlocks, start: int, like: RowBlocks) -> RowBlocks:
+    """The first `start` rows of held, and after them those of a turn beside the new one."""
+    if held.shape[1:] != like.shape[1:]:
+        return held
+    return RowBlocks((*held[:start].segments, *like[start:].segments), held.shape[1:])
 
 
 def _extended(

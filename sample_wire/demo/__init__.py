@@ -1,5 +1,1 @@
-"""The demo: a real recorded rollout goes through the wire and comes back exact."""
-
-from .run import run_demo
-
-__all__ = ["run_demo"]
+"""The demo: a rollout on this machine, or a recorded one that goes through the wire."""

@@ -2,25 +2,38 @@
 
 from ._cuts import ReplyBytes
 from ._kept import EncodeBase64, standard_base64
-from .linear import LinearTrajectory, Snapshot, TurnPlan
+from .engine_kind import EngineKind, SGLangChat
+from .hooks import SampleHooks
+from .linear import LinearTrajectory
 from .matchers import MessageMatcher, matcher, prefix_length
 from .registry import Session, SessionRegistry
-from .requests import ChatRequest, encode_upstream, normalise, parse_body, upstream_body
+from .requests import ChatRequest, normalise, parse_body, upstream_body
 from .tokenizer import Message, TokenizerAdapter
+from .trajectory import Collected, Mismatch, SampleOptions, Snapshot, Trajectory, TurnPlan
+from .tree import TreeTrajectory
+from .vllm import VLLMGenerate
 
 __all__ = [
     "ChatRequest",
+    "Collected",
     "EncodeBase64",
+    "EngineKind",
     "LinearTrajectory",
     "Message",
     "MessageMatcher",
+    "Mismatch",
     "ReplyBytes",
+    "SGLangChat",
+    "SampleHooks",
+    "SampleOptions",
     "Session",
     "SessionRegistry",
     "Snapshot",
     "TokenizerAdapter",
+    "Trajectory",
+    "TreeTrajectory",
     "TurnPlan",
-    "encode_upstream",
+    "VLLMGenerate",
     "matcher",
     "normalise",
     "parse_body",

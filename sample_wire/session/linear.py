@@ -12,90 +12,29 @@ matcher accepts never rewrites it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from .._json import encode_json
-from .._plain import Written
-from ..assembly import AssemblyResult, RoutingSpec, Turn, TurnReader, assemble_turns
+from ..assembly import AssemblyResult, RoutingSpec, Turn, TurnReader
 from ..errors import SessionError
 from ..sample import Sample
 from ..schema import Schema
+from ._commits import Commit, TurnMaker, token_ids
 from ._cuts import ReplyBytes
-from ._ids import IdsText, TokenIds, ids_text, joined
 from ._kept import EncodeBase64, standard_base64
+from .engine_kind import SGLANG, EngineKind
 from .matchers import MessageMatcher, prefix_length
-from .replies import HeldReply, received
-from .requests import (
-    START_KEY,
-    HeldRequest,
-    messages_of,
-    prefix_mismatch,
-    template_kwargs,
-    tools_of,
-)
+from .requests import messages_of
 from .tokenizer import Message, TokenizerAdapter
+from .trajectory import Collected, Mismatch, SampleOptions, Snapshot, TurnPlan
 
 MAX_ROLLBACK_TURNS: Final = 1
-_PATH: Final = "/v1/chat/completions"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TurnPlan:
-    """What a request would do to a trajectory.
-
-    Attributes:
-        prompt_ids: int64 [P], read-only.
-        prompt_text: the same as the inside of a JSON array.
-        base: the turn that is built on, or None.
-        num_base_turns: turns that stay.
-        num_kept: leading ids of base that the prompt starts with.
-        new_messages: the request's messages after those of base.
-        start_row: the first routing row that base does not have.
-        version: the state that the plan was made for.
-    """
-
-    prompt_ids: npt.NDArray[np.int64]
-    prompt_text: bytes
-    base: Turn | None
-    num_base_turns: int
-    num_kept: int
-    new_messages: tuple[Message, ...]
-    start_row: int
-    version: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Snapshot:
-    """A trajectory at one moment: what a mismatch report is made of, also in another thread.
-
-    Attributes:
-        version: of the trajectory.
-        messages: all that are stored.
-        tools, kwargs: of the last turn's request.
-        token_ids: the latest checkpoint.
-    """
-
-    version: int
-    messages: tuple[Message, ...]
-    tools: list[Any] | None
-    kwargs: dict[str, Any]
-    token_ids: list[int]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Commit:
-    """A committed turn, and what its record is made of."""
-
-    turn: Turn
-    num_messages: int
-    request: HeldRequest
-    reply: HeldReply
+# An agent that leaves something out of what it replays loses a turn with every request, and is
+# answered all the same: whoever collects can tell by this key of the metadata.
+ROLLED_BACK_KEY: Final = "rolled_back_turns"
 
 
 class LinearTrajectory:
@@ -105,32 +44,28 @@ class LinearTrajectory:
         reader: reads this conversation's turns; of no other.
         tokenizer: renders prompts.
         matcher: whether a replayed message is the stored one.
+        kind: of the engine that answers.
 
     Attributes:
         version: grows with every commit.
         messages: all that are stored, the engine's included.
     """
 
-    __slots__ = (
-        "_commits",
-        "_ids_text",
-        "_matcher",
-        "_reader",
-        "_tokenizer",
-        "messages",
-        "version",
-    )
+    __slots__ = ("_commits", "_maker", "_matcher", "_num_rolled_back", "messages", "version")
 
     def __init__(
-        self, reader: TurnReader, tokenizer: TokenizerAdapter, matcher: MessageMatcher
+        self,
+        reader: TurnReader,
+        tokenizer: TokenizerAdapter,
+        matcher: MessageMatcher,
+        kind: EngineKind = SGLANG,
     ) -> None:
-        self._reader = reader
-        self._tokenizer = tokenizer
+        self._maker = TurnMaker(reader, tokenizer, kind)
         self._matcher = matcher
-        self._commits: tuple[_Commit, ...] = ()
-        self._ids_text = IdsText()
+        self._commits: tuple[Commit, ...] = ()
         self.messages: tuple[Message, ...] = ()
         self.version = 0
+        self._num_rolled_back = 0
 
     @property
     def turns(self) -> tuple[Turn, ...]:
@@ -151,24 +86,8 @@ class LinearTrajectory:
         messages = messages_of(body)
         kept = self._kept(messages)
         base = kept[-1] if kept else None
-        new = tuple(messages[base.num_messages if base else 0 :])
-        if base is not None:
-            self._check_roles(new)
-        held = base.turn.tokens.to_array(np.int64) if base else np.empty(0, np.int64)
-        num_kept, tail = self._rendered(body, base, held, new)
-        prompt = np.concatenate([held[:num_kept], np.asarray(tail, np.int64)])
-        prompt.flags.writeable = False
-        shared = self._ids_text.upto(len(kept), held, num_kept)
-        return TurnPlan(
-            prompt_ids=prompt,
-            prompt_text=joined(shared, ids_text(prompt[num_kept:])),
-            base=base.turn if base else None,
-            num_base_turns=len(kept),
-            num_kept=num_kept,
-            new_messages=new,
-            start_row=max(len(held) - 1, 0),
-            version=self.version,
-        )
+        stored = self.messages[: base.num_messages if base else 0]
+        return self._maker.plan(body, messages, base, stored, self.version)
 
     def commit(
         self,
@@ -182,7 +101,7 @@ class LinearTrajectory:
 
         Args:
             plan: what `plan` gave for the request.
-            body: what was sent upstream.  Its token ids are those of the plan.
+            body: the request that was put to the engine, with the token ids of the plan.
             reply: the engine's answer, a 200.
             timestamp, request_timestamp: seconds, of the commit and of the arrival.
 
@@ -194,86 +113,55 @@ class LinearTrajectory:
             raise _stale()
         kept = self._commits[: plan.num_base_turns]
         base = kept[-1] if kept else None
-        request = HeldRequest.of(body, base.request if base else None)
-        record = {
-            "request": {"input_ids": plan.prompt_ids, START_KEY: body.get(START_KEY)},
-            "timestamp": timestamp,
-            "request_timestamp": request_timestamp,
-        }
-        turn, held = received(
-            reply,
-            plan.prompt_ids,
-            lambda response, arrays: self._reader.read(
-                record | {"response": response}, plan.base, arrays
-            ),
-        )
+        done = self._maker.commit(plan, base, body, reply, timestamp, request_timestamp)
         stored = self.messages[: base.num_messages if base else 0]
-        messages = (*stored, *map(_copied, plan.new_messages), _spoken(turn.message))
-        done = _Commit(turn, len(messages), request, held)
-        self._ids_text = self._ids_text.after(
-            len(kept),
-            plan.prompt_text,
-            turn.tokens[turn.num_prompt :].to_array(np.int64),
-            is_longer=plan.base is None or plan.num_kept == plan.base.num_tokens,
-        )
-        self._commits, self.messages = (*kept, done), messages
+        self._num_rolled_back += len(self._commits) - len(kept)
+        self._commits, self.messages = (*kept, done), (*stored, *done.messages)
         self.version += 1
-        return turn
+        return done.turn
 
     def token_ids(self) -> npt.NDArray[np.int64]:
         """The latest checkpoint: the ids of the last turn's prompt and output."""
-        if not self._commits:
-            return np.empty(0, np.int64)
-        return self._commits[-1].turn.tokens.to_array(np.int64)
+        return token_ids(self._last)
 
     def client_reply(self, turn: Turn) -> dict[str, Any]:
         """The reply of a committed turn as its client gets it: without routing arrays."""
-        return self._commits[turn.number - 1].reply.client_body(turn)
+        return self._maker.client_reply(self._commits[turn.number - 1])
 
-    def held_reply(self, turn: Turn) -> HeldReply:
-        """What is kept of a committed turn's reply; its `client_text` is the client's JSON."""
-        return self._commits[turn.number - 1].reply
+    def client_text(self, turn: Turn) -> bytes:
+        """The JSON text of that, compact and in UTF-8."""
+        return self._maker.client_text(self._commits[turn.number - 1])
 
-    def snapshot(self) -> Snapshot:
+    def packing(self, turn: Turn) -> Callable[[], None]:
+        """As Trajectory.packing."""
+        return self._commits[turn.number - 1].reply.pack
+
+    def ends(self) -> tuple[int, ...]:
+        """The present version: there is one conversation."""
+        return (self.version,)
+
+    def snapshot(self, version: int | None = None) -> Snapshot:
         """The trajectory as it is now; later commits do not change it."""
-        body = self._commits[-1].request.options() if self._commits else {}
-        return Snapshot(
-            version=self.version,
-            messages=self.messages,
-            tools=tools_of(body),
-            kwargs=template_kwargs(body, self._tokenizer),
-            token_ids=self.token_ids().tolist(),
-        )
+        assert version in (None, self.version)
+        return self._maker.snapshot(self.version, self._last, self.messages)
 
-    def metadata(self, mismatch: list[dict[str, Any]] | None) -> dict[str, Any]:
+    def metadata(self, mismatch: Mismatch) -> dict[str, Any]:
         """What a session tells of itself, in the order of its keys.
 
         Args:
             mismatch: the tokenizer's report on a snapshot, or None where there is none.
         """
-        return self._metadata(mismatch, self.token_ids().tolist())
-
-    def written_metadata(self, mismatch: list[dict[str, Any]] | None) -> dict[str, Any]:
-        """The same to be encoded at once: its ids are their JSON text already."""
-        held = self.token_ids()
-        ids = self._ids_text.upto(len(self._commits), held, len(held))
-        return self._metadata(mismatch, Written(b"[%b]" % bytes(ids)))
-
-    def _metadata(self, mismatch: list[dict[str, Any]] | None, ids: Any) -> dict[str, Any]:
-        told = self._commits and mismatch is not None
-        return {
-            **({"tito_session_mismatch": mismatch} if told else {}),
-            "accumulated_token_ids": ids,
-            "max_trim_tokens": self._tokenizer.max_trim_tokens,
-        }
+        return self._metadata(mismatch, is_written=False)
 
     def records(self) -> list[dict[str, Any]]:
         """All records, each request and reply as it was sent."""
         return list(self.iter_records())
 
-    def iter_records(self, encode: EncodeBase64 = standard_base64) -> Iterator[dict[str, Any]]:
+    def iter_records(
+        self, encode_base64: EncodeBase64 = standard_base64
+    ) -> Iterator[dict[str, Any]]:
         """The records of this moment, made one by one as they are taken."""
-        return (_record(commit, encode) for commit in self._commits)
+        return (commit.record(encode_base64) for commit in self._commits)
 
     def collect(
         self,
@@ -292,25 +180,37 @@ class LinearTrajectory:
         Raises:
             AssemblyError: the turns cannot become a sample.
         """
-        turns: Sequence[Turn] = self.turns
-        if keep_messages:
-            turns = [
-                replace(commit.turn, request_messages=commit.request.parsed_messages())
-                for commit in self._commits
-            ]
-        return assemble_turns(
-            turns,
-            accumulated_token_ids=self.token_ids(),
-            max_trim_tokens=self._tokenizer.max_trim_tokens,
-            decode_text=self._tokenizer.decode,
-            max_seq_len=max_seq_len,
-            routing=routing,
-            speculative=speculative,
-            keep_messages=keep_messages,
-            schema=schema,
+        options = SampleOptions(
+            routing=routing, speculative=speculative, keep_messages=keep_messages, schema=schema
         )
+        return self._maker.assembled(self._commits, max_seq_len, options)
 
-    def _kept(self, messages: Sequence[Message]) -> tuple[_Commit, ...]:
+    def collecting(
+        self,
+        max_seq_len: int | None,
+        agent: object,  # noqa: ARG002  # laid over the sample by its client
+        mismatches: Mapping[int, Mismatch],
+        options: SampleOptions,
+    ) -> Callable[[], Collected]:
+        """As Trajectory.collecting."""
+        commits = self._commits
+        metadata = self._metadata(mismatches.get(self.version), is_written=True)
+
+        def collect() -> Collected:
+            result = self._maker.assembled(commits, max_seq_len, options)
+            return Collected(result.samples, metadata, result.empty_reason)
+
+        return collect
+
+    def _metadata(self, mismatch: Mismatch, *, is_written: bool) -> dict[str, Any]:
+        rolled_back = {ROLLED_BACK_KEY: self._num_rolled_back} if self._num_rolled_back else {}
+        return self._maker.metadata(self._last, mismatch, is_written=is_written) | rolled_back
+
+    @property
+    def _last(self) -> Commit | None:
+        return self._commits[-1] if self._commits else None
+
+    def _kept(self, messages: Sequence[Message]) -> tuple[Commit, ...]:
         """The turns that a request builds on."""
         if not self._commits:
             return ()
@@ -327,73 +227,8 @@ class LinearTrajectory:
             )
         return kept
 
-    def _check_roles(self, appended: Sequence[Message]) -> None:
-        allowed = self._tokenizer.allowed_append_roles
-        for message in appended:
-            role = message.get("role")
-            if not isinstance(role, str) or role not in allowed:
-                raise SessionError(
-                    f"appended message role={role!r:.40} not allowed (allowed="
-                    f"{sorted(allowed)}); the selected TITO fixed template does not support "
-                    "appending this role",
-                    code="append_role",
-                    http_status=400,
-                )
-
-    def _rendered(
-        self,
-        body: Mapping[str, Any],
-        base: _Commit | None,
-        held: npt.NDArray[np.int64],
-        new: Sequence[Message],
-    ) -> tuple[int, list[int]]:
-        """How many ids of base the prompt keeps, and the ids that follow them."""
-        tokenizer, tools = self._tokenizer, tools_of(body)
-        kwargs = template_kwargs(body, tokenizer)
-        try:
-            if base is None:
-                return 0, tokenizer.render(new, tools, kwargs)
-            stored = self.messages[: base.num_messages]
-            num_kept, tail = tokenizer.append(TokenIds(held), stored, new, tools, kwargs)
-        except ValueError as error:
-            raise SessionError(
-                f"the chat template refuses the messages: {error}",
-                code="render_failed",
-                http_status=400,
-            ) from error
-        least = max(len(held) - tokenizer.max_trim_tokens, 0)
-        if not least <= num_kept <= len(held):
-            raise prefix_mismatch(num_kept, least)
-        return num_kept, tail
-
 
 def _stale() -> SessionError:
     return SessionError(
         "another turn of this session was committed meanwhile", code="stale_turn", http_status=409
     )
-
-
-def _spoken(message: Message | None) -> Message:
-    """An engine's message as it is stored; one that names no role is the assistant's."""
-    said = dict(message or {})
-    return said | {"role": said.get("role") or "assistant"}
-
-
-def _copied(message: Message) -> Message:
-    """A message of the session's own; the request's stays its sender's."""
-    copied: Message = msgspec.json.decode(encode_json(message))
-    return copied
-
-
-def _record(commit: _Commit, encode: EncodeBase64) -> dict[str, Any]:
-    turn = commit.turn
-    prompt: list[int] = turn.tokens[: turn.num_prompt].to_array(np.int64).tolist()
-    return {
-        "timestamp": turn.timestamp,
-        "request_timestamp": turn.request_timestamp,
-        "method": "POST",
-        "path": _PATH,
-        "status_code": 200,
-        "request": commit.request.body(prompt),
-        "response": commit.reply.body(turn, encode),
-    }

@@ -5,8 +5,6 @@ Three are built in, chosen by name; a dotted path names a function of the operat
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import json
 from collections.abc import Callable, Sequence
 from decimal import Decimal
@@ -16,6 +14,7 @@ import msgspec
 
 from .._json import encode_json
 from ..errors import SessionError
+from ._dotted import imported
 from .tokenizer import Message
 
 MessageMatcher = Callable[[Message, Message], bool]
@@ -92,24 +91,10 @@ _NAMED: Final[dict[str, MessageMatcher]] = {
 
 
 def _imported(selector: str) -> MessageMatcher:
-    module_name, _, name = selector.rpartition(".")
-    if not module_name:
+    if "." not in selector:
         names = ", ".join(_NAMED)
         raise ValueError(f"message matcher {selector!r} is none of {names}, and no dotted path")
-    try:
-        found = getattr(importlib.import_module(module_name), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"message matcher {selector!r} cannot be imported: {error}") from error
-    if (
-        not callable(found)
-        or isinstance(found, type)
-        or any(
-            inspect.iscoroutinefunction(part) or inspect.isasyncgenfunction(part)
-            for part in (found, getattr(found, "__call__", None))  # noqa: B004  # its own, to look at
-        )
-    ):
-        raise ValueError(f"message matcher {selector!r} is no synchronous function")
-    return found  # type: ignore[no-any-return]  # what it returns is checked at each call
+    return imported(selector, "message matcher")
 
 
 def _same_values(keys: Sequence[str], stored: Message, replayed: Message) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from ..errors import SessionError
-from .linear import LinearTrajectory
+from .trajectory import Trajectory
 
 _ID_BYTES = 16
 
@@ -28,7 +28,7 @@ class Session:
     """
 
     id: str
-    trajectory: LinearTrajectory
+    trajectory: Trajectory
     created_at: float
     last_used: float
     closing: bool = field(default=False)
@@ -52,7 +52,7 @@ class SessionRegistry:
 
     __slots__ = ("_make_trajectory", "_sessions")
 
-    def __init__(self, make_trajectory: Callable[[], LinearTrajectory]) -> None:
+    def __init__(self, make_trajectory: Callable[[], Trajectory]) -> None:
         self._make_trajectory = make_trajectory
         self._sessions: dict[str, Session] = {}
 

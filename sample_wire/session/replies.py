@@ -6,7 +6,7 @@ import contextlib
 import re
 import zlib
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,9 @@ from ._cuts import (
     without_member,
 )
 from ._kept import Cut, EncodeBase64, cuts_of, standard_base64
+
+if TYPE_CHECKING:
+    from .engine_kind import EngineKind
 
 # The beginning of an object that is written without blanks; its writer sets none later either.
 _COMPACT: Final = re.compile(rb'\{"[^"\\]*":[^ \t\r\n]')
@@ -68,6 +71,10 @@ class HeldReply:
             put(body, cut.path, cut.value(turn, encode_base64))
         return body
 
+    def bare_body(self) -> Any:
+        """The reply without what was cut out: empty texts and lists in its place."""
+        return loaded(self.text)
+
     def client_body(self, turn: Turn) -> dict[str, Any]:
         """The reply as a client gets it: without the arrays."""
         body: dict[str, Any] = loaded(self.text)
@@ -95,14 +102,29 @@ class HeldReply:
         return text
 
 
+class Received(NamedTuple):
+    """A reply that passed the checks.
+
+    Attributes:
+        turn: that it makes.
+        held: what is kept of it beside the turn.
+        id: the engine's name for it, or "" where it has none.
+    """
+
+    turn: Turn
+    held: HeldReply
+    id: str
+
+
 def received(
-    reply: ReplyBytes, prompt_ids: npt.NDArray[np.int64], read: ReadTurn
-) -> tuple[Turn, HeldReply]:
-    """The turn of a reply that passes the checks, and what is kept of the reply beside it.
+    reply: ReplyBytes, prompt_ids: npt.NDArray[np.int64], kind: EngineKind, read: ReadTurn
+) -> Received:
+    """What a reply makes.
 
     Args:
         reply: as it was received.
         prompt_ids: int64 [P], those that were sent.
+        kind: of the engine.
         read: makes the turn from the reply, be it JSON text or parsed, and the arrays that
             were cut out of that.
 
@@ -111,34 +133,36 @@ def received(
     """
     found = cut_found(reply)
     if found is not None:
-        places, text = found
-        # Of several faults the checks of the whole reply tell the first.
-        with contextlib.suppress(AssemblyError, SessionError):
+        places, text, given = found
+        with contextlib.suppress(AssemblyError):  # of several faults the checks tell the first
             turn = read(text, {place.kind: place.value for place in places})
-            _check_message(turn.message)
-            return turn, _held(text, places, turn, is_plain=True)
-    return _received_parsed(reply, prompt_ids, read)
+            if kind.is_spoken(turn):
+                return Received(turn, _held(text, places, turn, is_plain=True), given)
+    return _received_parsed(reply, prompt_ids, kind, read)
 
 
 def _received_parsed(
-    reply: ReplyBytes, prompt_ids: npt.NDArray[np.int64], read: ReadTurn
-) -> tuple[Turn, HeldReply]:
+    reply: ReplyBytes, prompt_ids: npt.NDArray[np.int64], kind: EngineKind, read: ReadTurn
+) -> Received:
     """The same for every reply: it is parsed, and checked rule by rule."""
     try:
         places, text = cut_out(reply, prompt_ids)
         body = loaded(text)
     except (ValueError, RecursionError):
         raise bad_reply("it is not JSON") from None
-    check_reply(body)
+    kind.check(body)
+    check_written(body)
     for place in places:
         if place.kind != PROMPT:
             put(body, place.path, place.value)
-    answer = {key: body[key] for key in ("choices", "sglext") if key in body}
+    answer = {key: body[key] for key in kind.answer_keys if key in body}
     try:
         turn = read(answer, {})
     except AssemblyError as error:
         raise bad_reply(str(error)) from error
-    return turn, _held(text, places, turn, is_plain=False)
+    given = body.get(kind.id_key)
+    held = _held(text, places, turn, is_plain=False)
+    return Received(turn, held, given if isinstance(given, str) else "")
 
 
 def _held(text: bytes, places: list[Place], turn: Turn, *, is_plain: bool) -> HeldReply:
@@ -148,41 +172,28 @@ def _held(text: bytes, places: list[Place], turn: Turn, *, is_plain: bool) -> He
         raise bad_reply("it is not JSON") from None
 
 
-def check_reply(body: Any) -> None:
-    """Passes for a reply that has what a turn needs.
+def first_choice(body: Any) -> dict[str, Any]:
+    """The choice that makes the turn.
 
     Raises:
-        SessionError: 502 "bad_engine_reply", with the first rule that is violated.
+        SessionError: 502 "bad_engine_reply": there is none.
     """
     choices = body.get("choices", [{}]) if isinstance(body, dict) else None
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         raise bad_reply("it is no object with choices")
-    meta = choices[0].get("meta_info")
-    entries = meta.get("output_token_logprobs") if isinstance(meta, dict) else None
-    if not isinstance(meta, dict) or not isinstance(entries, list):
-        raise bad_reply("choices[0].meta_info has no output_token_logprobs")
-    _check_message(choices[0].get("message"))
-    count = meta.get("completion_tokens")
-    if type(count) is not int or count != len(entries):
-        said = count if type(count) is int else type(count).__name__
-        raise bad_reply(f"completion_tokens is {said}, there are {len(entries)} log-probs")
+    return choices[0]
+
+
+def check_written(body: Any) -> None:
+    """Passes for a reply that can be told again.
+
+    Raises:
+        SessionError: 502 "bad_engine_reply".
+    """
     try:
         encode_json(body)
     except (UnicodeError, RecursionError):
         raise bad_reply("it cannot be written as JSON again") from None
-
-
-def _check_message(message: Any) -> None:
-    """A session goes on from this message: what is no message would make later turns fail."""
-    if not isinstance(message, dict) or message.get("content") is None:
-        raise bad_reply("choices[0].message has no content")
-    if not isinstance(message["content"], str | list):
-        raise bad_reply("choices[0].message.content is neither text nor a list of parts")
-    if not isinstance(message.get("role"), str | None):
-        raise bad_reply("choices[0].message.role is no text")
-    calls = message.get("tool_calls") or []
-    if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
-        raise bad_reply("choices[0].message.tool_calls is no list of objects")
 
 
 def bad_reply(why: str) -> SessionError:

@@ -20,14 +20,18 @@ from ..errors import SessionError
 from .tokenizer import TokenizerAdapter
 
 if TYPE_CHECKING:
-    from .linear import TurnPlan
+    from .trajectory import TurnPlan
 
-_IDS_KEY: Final = "input_ids"
+IDS_KEY: Final = "input_ids"
 _MESSAGES_KEY: Final = "messages"
 _KWARGS_KEY: Final = "chat_template_kwargs"
 START_KEY: Final = "routed_experts_start_len"
-# What the engine must be told whatever the client asked for.
-_FORCED: Final = {"logprobs": True, "return_meta_info": True, "no_stop_trim": False}
+# What SGLang must be told whatever the client asked for.
+_FORCED: Final[Mapping[str, Any]] = {
+    "logprobs": True,
+    "return_meta_info": True,
+    "no_stop_trim": False,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +39,7 @@ class ChatRequest:
     """A chat request as a session takes it.
 
     Attributes:
-        body: what goes upstream, but for the token ids.
+        body: what a session keeps of it; token ids are still to come.
         wants_stream: whether the client asked for a stream.
     """
 
@@ -78,14 +82,20 @@ def _invalid_json(why: str) -> SessionError:
 
 
 def normalise(
-    body: Mapping[str, Any], *, tokenizer: TokenizerAdapter, routing: bool, indexer: bool
+    body: Mapping[str, Any],
+    *,
+    tokenizer: TokenizerAdapter,
+    routing: bool,
+    indexer: bool,
+    forced: Mapping[str, Any] = _FORCED,
 ) -> ChatRequest:
-    """The request as it is sent upstream and recorded, but for its token ids.
+    """The request as a session keeps it, but for its token ids.
 
     Args:
         body: what the client sent; not changed.
         tokenizer: knows the options of the chat template.
         routing, indexer: whether the engine is to return these arrays.
+        forced: what is said whatever the client asked for.
 
     Raises:
         SessionError: 400 "template_kwargs"; "routing_off" for a wish that no reply could be
@@ -101,7 +111,7 @@ def normalise(
     wants_stream = bool(normal.pop("stream", None))
     normal.pop("stream_options", None)
     normal.pop(START_KEY, None)
-    normal |= _FORCED
+    normal |= forced
     if routing:
         normal["return_routed_experts"] = True
     if indexer:
@@ -125,39 +135,31 @@ def template_kwargs(body: Mapping[str, Any], tokenizer: TokenizerAdapter) -> dic
     return tokenizer.template_kwargs(given or None)
 
 
-def upstream_body(plan: TurnPlan, body: Mapping[str, Any], *, incremental: bool) -> dict[str, Any]:
+def upstream_body(
+    plan: TurnPlan, body: Mapping[str, Any], *, incremental: bool, is_written: bool = False
+) -> dict[str, Any]:
     """A normalised request with its prompt ids and, if asked for, the first routing row.
 
     Args:
         plan: what the session made of the request.
         body: the normalised request; not changed.
         incremental: the engine returns only routing rows from a start on.
+        is_written: whether its ids are JSON text, to be encoded as it is.
 
     Returns:
-        The request, with the plan's array of ids; `encode_upstream` gives it as JSON.
+        The request.
 
     Raises:
         SessionError: 500 "prefix_mismatch": the prompt drops tokens whose rows are held.
     """
     sent = dict(body)
-    sent[_IDS_KEY] = plan.prompt_ids
+    text = msgspec.Raw(b"[%b]" % plan.prompt_text) if is_written else None
+    sent[IDS_KEY] = plan.prompt_ids.tolist() if text is None else text
     if incremental and sent.get("return_routed_experts"):
         if plan.num_kept < plan.start_row:
             raise prefix_mismatch(plan.num_kept, plan.start_row)
         sent[START_KEY] = plan.start_row
     return sent
-
-
-def encode_upstream(plan: TurnPlan, body: Mapping[str, Any]) -> bytes:
-    """The JSON text of what `upstream_body` gives for a plan."""
-    head = encode_json({key: value for key, value in body.items() if key != _IDS_KEY})
-    # In one piece at once: it is a megabyte, most of it ids.
-    return b'%b%b"%b":[%b]}' % (
-        head[:-1],
-        b"," * (len(body) > 1),
-        _IDS_KEY.encode(),
-        plan.prompt_text,
-    )
 
 
 def messages_of(body: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -259,14 +261,14 @@ class HeldRequest:
 
     def body(self, prompt_ids: list[int]) -> dict[str, Any]:
         """The request as it was, with these token ids."""
-        held = {_MESSAGES_KEY: self.parsed_messages(), _IDS_KEY: prompt_ids}
+        held = {_MESSAGES_KEY: self.parsed_messages(), IDS_KEY: prompt_ids}
         return self.options() | held
 
 
 def _texts(body: Mapping[str, Any]) -> dict[str, bytes]:
     """The values to hold by key, as JSON; those held elsewhere only keep their place."""
     return {
-        key: b"" if key in (_MESSAGES_KEY, _IDS_KEY) else encode_json(value)
+        key: b"" if key in (_MESSAGES_KEY, IDS_KEY) else encode_json(value)
         for key, value in body.items()
     }
 

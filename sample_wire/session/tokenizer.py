@@ -71,6 +71,13 @@ class TokenizerAdapter(Protocol):
         """The text of ids, special tokens included."""
         ...
 
+    def decode_message(self, ids: Sequence[int]) -> str:
+        """The text of a generated turn as its client reads it.
+
+        Special tokens are left out, but for those that mark tool calls.
+        """
+        ...
+
     def mismatch(
         self,
         messages: Sequence[Message],

@@ -93,6 +93,8 @@ def read_turn(record: dict[str, Any], number: int, routing: Routing | None) -> S
     num_tokens = len(prompt) + len(output)
     latency, timestamp = source.get("e2e_latency"), record.get("timestamp")
     message = [choice["message"]] if choice.get("message") else []
+    if not reply.get("choices") and reply.get("text") is not None:
+        message = [{"role": "assistant", "content": reply["text"]}]
     return SlowTurn(
         number=number,
         prompt=prompt,

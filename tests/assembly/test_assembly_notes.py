@@ -14,6 +14,7 @@ from ._records import (
     one,
     refused,
     sglang,
+    sglang_generate,
     vllm,
 )
 
@@ -129,6 +130,16 @@ def test_messages_are_those_of_the_last_turn_and_its_answer() -> None:
     said = {"role": "assistant", "content": "said"}
     assert one(records, keep_messages=True).metadata == {"messages": [*more, said]}
     assert "messages" not in one(records).metadata
+
+
+def test_the_answer_of_a_generate_reply_is_its_text() -> None:
+    said = {"role": "assistant", "content": "said"}
+    record = sglang_generate([1], [2])
+    assert one([record], keep_messages=True).metadata == {"messages": [said]}
+    record["response"]["text"] = ""
+    assert one([record], keep_messages=True).metadata == {"messages": [said | {"content": ""}]}
+    del record["response"]["text"]
+    assert one([record], keep_messages=True).metadata == {"messages": []}
 
 
 def test_messages_without_an_answer_are_those_of_the_request() -> None:

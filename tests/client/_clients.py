@@ -18,6 +18,8 @@ class AnyClient(Protocol):
     @property
     def server_url(self) -> str: ...
     @property
+    def instance_id(self) -> str | None: ...
+    @property
     def chat_base_url(self) -> str: ...
     def create(self) -> str: ...
     def collect(
@@ -52,6 +54,10 @@ class Blocking:
     @property
     def server_url(self) -> str:
         return self._client.server_url
+
+    @property
+    def instance_id(self) -> str | None:
+        return self._client.instance_id
 
     @property
     def chat_base_url(self) -> str:

@@ -117,6 +117,22 @@ def test_a_server_that_agrees_or_says_nothing_is_taken(
         assert client.session_id == SESSION_ID
 
 
+@pytest.mark.parametrize(
+    ("facts", "instance_id"),
+    [({}, None), ({"session_server_instance_id": "i-7"}, "i-7")],
+    ids=["not told", "told"],
+)
+def test_a_client_knows_the_instance_of_its_server(
+    connect: Connect, facts: dict[str, object], instance_id: str | None
+) -> None:
+    with Stub(create=as_json(FOUND | facts)) as stub:
+        client = connect(stub.url)
+        with pytest.raises(ClientError, match="no session"):
+            _ = client.instance_id
+        with client:
+            assert client.instance_id == instance_id
+
+
 def test_a_409_of_the_handshake_is_raised_at_once(connect: Connect) -> None:
     with Stub(create=refuses(409, "schema_mismatch")) as stub:
         with pytest.raises(ServerError) as caught:

@@ -66,6 +66,9 @@ class NumberTokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         return "".join(f"<{number}>" for number in ids)
 
+    def decode_message(self, ids: Sequence[int]) -> str:
+        return " ".join(map(str, ids))
+
     def mismatch(
         self,
         messages: Sequence[Message],  # noqa: ARG002

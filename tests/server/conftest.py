@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -10,11 +11,13 @@ from typing import Any
 import pytest
 
 from sample_wire.assembly import RoutingSpec
+from sample_wire.session import TokenizerAdapter
 
 from ._numbers import NumberTokenizer
 from ._serving import Handle, Site, running
 from ._sglang import NUM_LAYERS, TOP_K
 from ._stub import StubEngine
+from ._vllm import CHATML
 
 SPEC = RoutingSpec(num_layers=NUM_LAYERS, top_k=TOP_K)
 INCREMENTAL = RoutingSpec(num_layers=NUM_LAYERS, top_k=TOP_K, incremental=True)
@@ -35,20 +38,39 @@ def engine(_engine: StubEngine) -> Iterator[StubEngine]:
     _engine.reset()
 
 
-@pytest.fixture(scope="session")
-def start(_engine: StubEngine) -> Iterator[StartServer]:
-    """Starts a server with these settings, or gives the one that runs with them already."""
+@contextlib.contextmanager
+def _starting(tokenizer: TokenizerAdapter, engine: StubEngine) -> Iterator[StartServer]:
     with contextlib.ExitStack() as stack:
         sites: dict[str, Site] = {}
 
         def start(**settings: Any) -> Site:
             key = repr(sorted(settings.items()))
             if key not in sites:
-                site = running(NumberTokenizer(), _engine.url, **settings)
+                site = running(tokenizer, engine.url, **settings)
                 sites[key] = stack.enter_context(site)
             return sites[key]
 
         yield start
+
+
+@pytest.fixture(scope="session")
+def start(_engine: StubEngine) -> Iterator[StartServer]:
+    """Starts a server with these settings, or gives the one that runs with them already."""
+    with _starting(NumberTokenizer(), _engine) as start:
+        yield start
+
+
+@pytest.fixture(scope="session")
+def start_vllm(_engine: StubEngine) -> Iterator[StartServer]:
+    """The same for servers in front of vLLM, with the byte-level tokenizer."""
+    with _starting(CHATML, _engine) as start:
+        yield functools.partial(start, engine_kind="vllm")
+
+
+@pytest.fixture
+def vllm_session(start_vllm: StartServer) -> Handle:
+    """A new session of a server in front of vLLM that knows of no routing."""
+    return start_vllm().create()
 
 
 @pytest.fixture

@@ -45,19 +45,23 @@ class ReplayTokenizer(NumberTokenizer):
         return len(checkpoint_ids), ids[len(checkpoint_ids) :]
 
 
+def replay(session: Handle, engine: StubEngine) -> Handle:
+    """The session after all its turns."""
+    for turn in TURNS:
+        engine.will(Answer(200, json.dumps(turn["response"]["body"]).encode()))
+        body = dict(turn["request"]["body"])
+        for key in _SERVERS:
+            del body[key]
+        response = session.chat_bytes(json.dumps(body).encode())
+        assert response.status_code == 200, response.text
+    return session
+
+
 @pytest.fixture
 def replayed(engine: StubEngine) -> Iterator[Handle]:
-    """The session after all its turns."""
+    """A linear session after all its turns."""
     with running(ReplayTokenizer(), engine.url, routing=SPEC) as site:
-        session = site.create()
-        for turn in TURNS:
-            engine.will(Answer(200, json.dumps(turn["response"]["body"]).encode()))
-            body = dict(turn["request"]["body"])
-            for key in _SERVERS:
-                del body[key]
-            response = session.chat_bytes(json.dumps(body).encode())
-            assert response.status_code == 200, response.text
-        yield session
+        yield replay(site.create(), engine)
 
 
 def assembled(records: Sequence[Any], decode: Callable[[list[int]], str], limit: int | None) -> Any:
@@ -135,3 +139,22 @@ def test_the_record_keys_are_in_their_order(replayed: Handle) -> None:
         "response",
     ]
     assert msgspec.json.decode(replayed.site.http.get(replayed.path).content) == dump
+
+
+@pytest.mark.parametrize("limit", [None, 1000, 908, 403])
+def test_a_tree_gives_the_same_sample(
+    replayed: Handle, engine: StubEngine, limit: int | None
+) -> None:
+    with running(ReplayTokenizer(), engine.url, routing=SPEC, trajectory="tree") as site:
+        branch = replay(site.create(), engine)
+        found = branch.collect(limit).samples
+    expected = replayed.collect(limit).samples
+    for sample, other in zip(found, expected, strict=True):
+        told = {**sample.metadata, "lifecycle": other.metadata["lifecycle"]}
+        assert told.pop("leaf")["path_node_ids"] == list(range(len(TURNS)))
+        ids = TURNS[-1]["request"]["body"]["input_ids"]
+        assert told.pop("accumulated_token_ids")[: len(ids)] == ids
+        assert told.pop("tito_session_mismatch") == []
+        assert told == other.metadata
+        sample.metadata = other.metadata
+        assert facts(sample, lifecycle=True) == facts(other, lifecycle=True)

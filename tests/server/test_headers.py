@@ -65,6 +65,15 @@ def test_a_clients_own_routing_key_is_replaced(
     assert engine.seen[0].values("x-smg-routing-key") == [session.id]
 
 
+def test_headers_that_a_connection_names_end_with_it(session: Handle, engine: StubEngine) -> None:
+    named = ("connection", "X-Hop, close")
+    engine.will(Answer(200, REPLY, [JSON_TYPE, named, ("X-Hop", "a"), ("X-On", "b")]))
+    head, _ = raw_chat(session, "connection: x-own", "X-Own: 1", "X-Other: 2")
+    (seen,) = engine.seen
+    assert (seen.values("x-own"), seen.values("x-other")) == ([], ["2"])
+    assert [line for line in head if line.startswith("x-")] == ["x-on: b"]
+
+
 def test_a_body_without_a_type_is_sent_as_json(session: Handle, engine: StubEngine) -> None:
     engine.will(Answer(body=REPLY))
     raw_chat(session)

@@ -33,6 +33,12 @@ def test_health_tells_the_instance_where_it_has_an_id(start: StartServer) -> Non
     assert response.json() == {"status": "ok", "session_server_instance_id": "i-7"}
 
 
+def test_a_new_session_is_told_the_instance_where_it_has_an_id(start: StartServer) -> None:
+    found = start(instance_id="i-7").http.post("/sessions").json()
+    assert list(found) == ["session_id", "field_set", "schema", "session_server_instance_id"]
+    assert found["session_server_instance_id"] == "i-7"
+
+
 def test_a_session_id_is_32_hex_digits_and_never_the_same(site: Site) -> None:
     ids = {site.http.post("/sessions").json()["session_id"] for _ in range(8)}
     assert len(ids) == 8

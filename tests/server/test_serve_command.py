@@ -42,6 +42,10 @@ def parsed(*arguments: str) -> ServerSettings:
     return settings_of(parser.parse_args([*NEEDED, *arguments]))
 
 
+def test_the_kind_of_the_engine_can_be_spelled() -> None:
+    assert parsed("--engine-kind", "vllm").engine_kind == "vllm"
+
+
 def written(folder: Path, config: Any) -> str:
     """A folder with this config.json."""
     (folder / "config.json").write_text(json.dumps(config))
@@ -56,8 +60,9 @@ def test_every_setting_can_be_spelled() -> None:
     spelled = parsed(
         *("--family", "glm", "--chat-template", "t.jinja", "--template-kwargs", '{"a": 1}'),
         *("--host", "::1", "--port", "7", "--workers", "2", "--matcher", "loose_tool_call"),
+        *("--trajectory", "tree", "--pick", "a.pick", "--post-process", "a.process"),
         *("--field-set", "2", "--timeout", "0", "--idle-timeout", "60"),
-        *("--speculative", "--keep-messages", "--indexer"),
+        *("--engine-kind", "sglang", "--speculative", "--keep-messages", "--indexer"),
         *("--routing-layers", "2", "--routing-top-k", "3", "--num-experts", "9"),
         *("--incremental", "--required"),
     )
@@ -75,6 +80,9 @@ def test_every_setting_can_be_spelled() -> None:
         indexer=True,
         speculative=True,
         keep_messages=True,
+        trajectory="tree",
+        pick="a.pick",
+        post_process="a.process",
         field_set=2,
         timeout_s=None,
         idle_timeout_s=60.0,
@@ -135,6 +143,12 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ((*NEEDED, "--incremental"), "--routing-layers"),
         ((*NEEDED, "--workers", "0"), "--workers"),
         ((*NEEDED, "--port", "-1"), "--port"),
+        ((*NEEDED, "--trajectory", "ring"), "--trajectory"),
+        ((*NEEDED, "--trajectory", "tree", "--field-set", "1"), "rewards of a tree"),
+        ((*NEEDED, "--pick", "a.b"), "hooks are for trees"),
+        ((*NEEDED, "--post-process", "a.b"), "hooks are for trees"),
+        ((*NEEDED, "--trajectory", "tree", "--pick", "no_such.hook"), "cannot be imported"),
+        ((*NEEDED, "--trajectory", "tree", "--post-process", "asyncio.sleep"), "synchronous"),
         ((*NEEDED, "--port", "65535", "--workers", "2"), "ports end at 65535"),
         ((*NEEDED, "--template-kwargs", "[]"), "no JSON object"),
         ((*NEEDED, "--template-kwargs", "{"), "no JSON object"),

@@ -16,7 +16,16 @@ import pytest
 
 from sample_wire.assembly import RoutingSpec, TurnReader
 from sample_wire.errors import SessionError
-from sample_wire.session import LinearTrajectory, Message, TokenizerAdapter, TurnPlan, matcher
+from sample_wire.session import (
+    LinearTrajectory,
+    Message,
+    SampleHooks,
+    TokenizerAdapter,
+    Trajectory,
+    TreeTrajectory,
+    TurnPlan,
+    matcher,
+)
 
 END: Final = 1
 NEWLINE: Final = 2
@@ -71,6 +80,9 @@ class Words:
     def decode(self, ids: Sequence[int]) -> str:
         words = {number: word for word, number in self._words.items()}
         return " ".join(words.get(number, str(number)) for number in ids)
+
+    def decode_message(self, ids: Sequence[int]) -> str:
+        return self.decode([number for number in ids if number != END])
 
     def mismatch(
         self,
@@ -127,6 +139,18 @@ def trajectory(
     return LinearTrajectory(reader, tokenizer, matcher(selector))
 
 
+def tree(
+    tokenizer: TokenizerAdapter | None = None,
+    selector: str = "strict",
+    routing: RoutingSpec | None = None,
+    hooks: SampleHooks | None = None,
+) -> TreeTrajectory:
+    """An empty tree."""
+    tokenizer = Words() if tokenizer is None else tokenizer
+    reader = TurnReader(routing=routing, decode_text=tokenizer.decode)
+    return TreeTrajectory(reader, tokenizer, matcher(selector), hooks)
+
+
 def say(role: str, content: Any = "", **keys: Any) -> dict[str, Any]:
     """A message."""
     return {"role": role, "content": content, **keys}
@@ -166,7 +190,7 @@ def sent(reply: Any) -> bytes:
 
 
 def take_turn(
-    session: LinearTrajectory,
+    session: Trajectory,
     body: dict[str, Any],
     reply: Any,
     timestamp: float | None = None,
@@ -191,7 +215,7 @@ def refusal(error: pytest.ExceptionInfo[SessionError]) -> tuple[int, str]:
     return error.value.http_status_hint, error.value.code
 
 
-def state(session: LinearTrajectory) -> tuple[Any, ...]:
+def state(session: LinearTrajectory | TreeTrajectory) -> tuple[Any, ...]:
     """All that a trajectory shows, to tell that nothing has changed."""
     return (
         session.version,

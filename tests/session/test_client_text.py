@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from sample_wire.errors import SessionError
-from sample_wire.session import LinearTrajectory, encode_upstream, upstream_body
+from sample_wire.session import LinearTrajectory, SampleOptions, upstream_body
 
 from ._words import (
     FULL,
@@ -41,7 +42,7 @@ def committed(text: bytes) -> LinearTrajectory:
 def client_text(session: LinearTrajectory) -> bytes:
     """What the client of the only turn is sent."""
     [turn] = session.turns
-    return session.held_reply(turn).client_text(turn)
+    return session.client_text(turn)
 
 
 def compact(reply: Any) -> bytes:
@@ -145,7 +146,7 @@ PROMPTS = {
     "longer": [[1, 2], [1, 2, 50, 3], [1, 2, 50, 3, 51, 4], [1, 2, 50, 3, 51, 4, 52, 5]],
     "trimmed": [[1, 2], [1, 2, 3], [1, 2, 3, 51, 4], [1, 2, 3, 51, 4, 5]],
     "trimmed_twice": [[1, 2], [1, 2, 3], [1, 2, 3, 4], [1, 2, 3, 4, 5]],
-    "empty_at_first": [[], [50, 3], [50, 3, 51], [50, 3, 51, 52, 4]],
+    "empty_at_first": [[], [50, 3], [50, 3, 51, 4], [50, 3, 51, 4, 52, 5]],
 }
 
 
@@ -159,13 +160,16 @@ def test_the_text_of_a_prompt_is_that_of_its_ids(prompts: list[list[int]], retri
         for _ in range(1 + retried):
             body = chat(*history, say("user", f"q{turn}"))
             plan = session.plan(body)
-            text = encode_upstream(plan, upstream_body(plan, body, incremental=False))
+            text = msgspec.json.encode(
+                upstream_body(plan, body, incremental=False, is_written=True)
+            )
             assert json.loads(text) == body | {"input_ids": prompt}
             assert plan.prompt_ids.tolist() == prompt
             reply = answer([50 + turn], message=say("assistant", f"a{turn}"))
             session.commit(plan, body, sent(reply), None, None)
         history = list(session.messages)
-        written = session.written_metadata(None)["accumulated_token_ids"]
+        found = session.collecting(None, None, {}, SampleOptions())()
+        written = found.session_metadata["accumulated_token_ids"]
         assert json.loads(written) == [*prompt, 50 + turn]
 
 
@@ -173,8 +177,7 @@ def test_a_packed_reply_is_smaller_and_tells_the_same() -> None:
     reply = answer([50, 51], message=say("assistant", "words " * 999), routed_experts=ROUTING)
     session = committed(compact(reply))
     before = client_text(session)
-    held = session.held_reply(session.turns[0])
     for _ in range(2):
-        held.pack()
+        session.packing(session.turns[0])()
         assert client_text(session) == before
         assert session.records()[0]["response"] == reply

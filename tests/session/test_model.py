@@ -131,7 +131,7 @@ class Run:
         meta: dict[str, Any] = {}
         if self.routing is not None:
             start = plan.start_row if incremental else 0
-            meta["routed_experts"] = self.routing_text(plan.prompt_ids.tolist() + output, start)
+            meta["routed_experts"] = self.routing_text(upstream["input_ids"] + output, start)
         message = say(
             "assistant", f"w{rng.randrange(4)}", reasoning_content=rng.choice([None, "r"])
         )
@@ -146,7 +146,7 @@ class Run:
             "method": "POST",
             "path": "/v1/chat/completions",
             "status_code": 200,
-            "request": upstream | {"input_ids": plan.prompt_ids.tolist()},
+            "request": upstream,
             "response": reply,
         }
         self.model.commit(plan.num_base_turns, body["messages"], record)

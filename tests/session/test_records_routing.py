@@ -275,5 +275,7 @@ class _OneToken:
     def decode(self, ids: Any) -> str:
         return str(list(ids))
 
+    decode_message = decode
+
     def mismatch(self, *_: Any) -> list[dict[str, Any]]:
         return []

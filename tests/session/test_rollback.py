@@ -108,6 +108,15 @@ def test_a_rolled_back_turn_leaves_no_trace_once_the_new_one_is_committed() -> N
     assert session.version == 3
 
 
+def test_turns_that_were_rolled_back_are_counted_in_the_metadata() -> None:
+    session = two_turns()
+    assert "rolled_back_turns" not in session.metadata(None)
+    take_turn(session, chat(U1, A1, T1), answer([60, 1], message=say("assistant", "b2")))
+    assert session.metadata(None)["rolled_back_turns"] == 1
+    take_turn(session, chat(U1, A1, T1), answer([61, 1], message=say("assistant", "c2")))
+    assert session.metadata(None)["rolled_back_turns"] == 2
+
+
 def test_an_exact_resend_makes_a_third_turn() -> None:
     session = two_turns()
     plan = take_turn(session, chat(U1, A1, T1, A2), answer([61, 1], message=say("assistant", "a3")))

@@ -34,6 +34,11 @@ def test_bytes_that_are_no_text_and_unknown_ids_are_shown_as_such() -> None:
     assert TOKENIZER.decode([0x61, 0xFF, 260, 151_000, -1, 0x62]) == "a" + "\ufffd" * 4 + "b"
 
 
+def test_a_generated_turn_is_read_without_the_marks_of_turns() -> None:
+    ids = TOKENIZER.encode("a" + "".join(MARKERS) + "b")
+    assert TOKENIZER.decode_message(ids) == "a<tool_call></tool_call>b"
+
+
 def test_a_conversation_is_rendered_message_by_message() -> None:
     text = rendered(
         {"role": "system", "content": "Be brief."},

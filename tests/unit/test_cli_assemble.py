@@ -17,7 +17,7 @@ import pytest
 import sample_wire as sw
 from sample_wire import cli
 from sample_wire.assembly import RoutingSpec, assemble
-from sample_wire.demo.run import BUNDLED, bundled_recording
+from sample_wire.demo.recorded import BUNDLED, bundled_recording
 
 from ._assemble_command import Command
 from ._recordings import (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sample_wire import cli
-from sample_wire.demo.run import bundled_recording
+from sample_wire.demo.recorded import bundled_recording
 
 from ._assemble_command import Command, error_of
 from ._recordings import (

@@ -27,6 +27,11 @@ def beyond_dependencies() -> set[str]:
     return imported_by("import sample_wire") - imported_by(DEPENDENCIES)
 
 
+@pytest.fixture(scope="module")
+def rollout_modules() -> set[str]:
+    return imported_by("import sample_wire.rollout") - imported_by(DEPENDENCIES)
+
+
 def test_nothing_is_imported_but_ours_the_dependencies_and_the_standard_library(
     beyond_dependencies: set[str],
 ) -> None:
@@ -44,7 +49,12 @@ def test_no_heavy_module_is_imported(name: str, beyond_dependencies: set[str]) -
     assert found == set()
 
 
-@pytest.mark.parametrize("name", ["cli", "demo", "inspection", "bench", "adapters"])
+@pytest.mark.parametrize("name", ["cli", "demo", "inspection", "bench", "adapters", "rollout"])
 def test_the_outer_layers_are_not_imported(name: str, beyond_dependencies: set[str]) -> None:
     prefix = f"sample_wire.{name}"
     assert not any(one == prefix or one.startswith(prefix + ".") for one in beyond_dependencies)
+
+
+@pytest.mark.parametrize("name", [*HEAVY, "httpx2", "sample_wire.adapters", "sample_wire.demo"])
+def test_rollout_brings_in_nothing_that_does_io(name: str, rollout_modules: set[str]) -> None:
+    assert not any(one == name or one.startswith(name + ".") for one in rollout_modules)

@@ -37,7 +37,8 @@ def create_app(settings: ServerSettings, *, tokenizer: TokenizerAdapter | None =
         tokenizer: None loads the one that the settings name.
 
     Raises:
-        ValueError: the matcher, the tokenizer or its family is not known.
+        ValueError: the engine's kind, the matcher, the tokenizer or its family is not known, or
+            the engine does not have what is asked of it.
         OSError: the tokenizer's folder cannot be read.
     """
     if tokenizer is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -12,20 +12,33 @@ from ...session import parse_body
 _HANDSHAKE_KEYS: Final = ("field_set", "schema")
 
 
-def max_seq_len(body: bytes) -> int | None:
-    """The limit that a samples request states; None for no limit.
+class SamplesRequest(NamedTuple):
+    """What is asked of a session's samples.
+
+    Attributes:
+        max_seq_len: tokens that a sample may have; None for no limit.
+        metadata: what the agent leaves to the samples, an object if it is meant to be one.
+    """
+
+    max_seq_len: int | None
+    metadata: object
+
+
+def samples_request(body: bytes) -> SamplesRequest:
+    """A samples request.
 
     Raises:
         SessionError: 400, for a body that is no JSON object, or a limit that is no integer.
     """
-    limit = parse_body(body).get("max_seq_len")
+    found = parse_body(body)
+    limit = found.get("max_seq_len")
     if limit is not None and type(limit) is not int:
         raise SessionError(
             "max_seq_len is not an integer and not null",
             code="invalid_max_seq_len",
             http_status=400,
         )
-    return limit
+    return SamplesRequest(limit, found.get("metadata"))
 
 
 def check_handshake(body: bytes, ours: dict[str, Any]) -> None:

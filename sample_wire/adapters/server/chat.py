@@ -11,19 +11,12 @@ import asyncio
 import time
 from typing import Any, Final, NamedTuple
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ...assembly import Turn
-from ...session import (
-    ChatRequest,
-    Session,
-    TurnPlan,
-    encode_upstream,
-    normalise,
-    parse_body,
-    upstream_body,
-)
+from ...session import ChatRequest, Session, TurnPlan, parse_body, upstream_body
 from .disconnects import unless_gone
 from .headers import to_engine
 from .replies import json_response, passed_on, stream_response
@@ -36,7 +29,7 @@ CHAT_PATH: Final = "/v1/chat/completions"
 class _Planned(NamedTuple):
     chat: ChatRequest
     plan: TurnPlan
-    sent: dict[str, Any]
+    request: dict[str, Any]
 
 
 async def chat(state: ServerState, request: Request) -> Response:
@@ -48,26 +41,27 @@ async def chat(state: ServerState, request: Request) -> Response:
         body = await request.body()
         async with state.lock(session):
             planned = _plan(state, session, body)
-            text = encode_upstream(planned.plan, planned.sent)
+            text = msgspec.json.encode(state.engine_kind.wire_body(planned.request))
         reply = await unless_gone(request.receive, _call(state, session, request, text))
         if reply.status != 200:
             return passed_on(reply)
         async with state.lock(session):
             turn = _commit(session, planned, reply, arrived)
-            held = session.trajectory.held_reply(turn)
+            trajectory = session.trajectory
             if planned.chat.wants_stream:
-                response = stream_response(held.client_body(turn))
+                response = stream_response(trajectory.client_reply(turn))
             else:
-                response = json_response(reply, held.client_text(turn))
+                response = json_response(reply, trajectory.client_text(turn))
+            packing = trajectory.packing(turn)
     # After the answer is made, and beside the loop: packing leaves other threads alone.
-    asyncio.get_running_loop().run_in_executor(None, held.pack)
+    asyncio.get_running_loop().run_in_executor(None, packing)
     return response
 
 
 def _plan(state: ServerState, session: Session, text: bytes) -> _Planned:
     session.check_open()
     routing = state.settings.routing
-    chat = normalise(
+    chat = state.engine_kind.normalise(
         parse_body(text),
         tokenizer=state.tokenizer,
         routing=routing is not None,
@@ -75,7 +69,8 @@ def _plan(state: ServerState, session: Session, text: bytes) -> _Planned:
     )
     plan = session.trajectory.plan(chat.body)
     incremental = routing is not None and routing.incremental
-    return _Planned(chat, plan, upstream_body(plan, chat.body, incremental=incremental))
+    sent = upstream_body(plan, chat.body, incremental=incremental, is_written=True)
+    return _Planned(chat, plan, sent)
 
 
 async def _call(state: ServerState, session: Session, request: Request, text: bytes) -> EngineReply:
@@ -83,7 +78,7 @@ async def _call(state: ServerState, session: Session, request: Request, text: by
     if "content-type" not in request.headers:
         headers.append((b"content-type", b"application/json"))
     query = request.scope["query_string"]
-    return await state.engine.send("POST", CHAT_PATH, query, headers, text)
+    return await state.engine.send("POST", state.engine_kind.path, query, headers, text)
 
 
 def _commit(session: Session, planned: _Planned, reply: EngineReply, arrived: float) -> Turn:
@@ -91,7 +86,7 @@ def _commit(session: Session, planned: _Planned, reply: EngineReply, arrived: fl
     session.check_open()
     return session.trajectory.commit(
         planned.plan,
-        planned.sent,
+        planned.request,
         reply.body,
         timestamp=time.time(),
         request_timestamp=arrived,

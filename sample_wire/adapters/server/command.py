@@ -14,19 +14,24 @@ from ..._assemble_command import routing_spec, whole_number
 from ...assembly import RoutingSpec
 from ...sample import Sample
 from ..tokenizer._families import FAMILIES
+from .engine_kinds import ENGINE_KINDS
 from .settings import DEFAULT_PORT, ServerSettings, routing_of_model
+from .trajectories import FIELD_SETS
 
+_MATCHER_HELP: Final = (
+    "how replayed messages are compared: strict, loose_tool_call, role_content_only, or the dotted"
+    " path of a function (default %(default)s)"
+)
 _FAMILY_HELP: Final = "the model's: how a turn is joined to the one before it (default %(default)s)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
+    add_model_arguments(parser, required=True)
     add = parser.add_argument
-    add("--engine", required=True, metavar="URL", help="base URL of the SGLang engine")
-    add("--tokenizer", required=True, metavar="PATH", help='a local folder, or "chatml"')
-    add("--family", choices=tuple(FAMILIES), default="default", help=_FAMILY_HELP)
-    add("--chat-template", metavar="FILE", help="replaces the tokenizer's own")
-    add("--template-kwargs", type=_json_object, default={}, metavar="JSON", help="for the template")
+    add(
+        "--engine-kind", choices=tuple(ENGINE_KINDS), default="sglang", help="(default %(default)s)"
+    )
     add("--host", default="127.0.0.1", help="(default %(default)s)")
     add(
         "--port",
@@ -35,13 +40,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="0 is any free (default %(default)s)",
     )
     add("--workers", type=_positive, default=1, metavar="N", help="processes, on N ports")
-    add("--matcher", default="strict", help="how replayed messages are compared")
-    add("--field-set", type=int, choices=tuple(Sample.__sample_schema__.field_sets), default=1)
+    add("--matcher", default="strict", help=_MATCHER_HELP)
+    add("--trajectory", choices=tuple(FIELD_SETS), default="linear", help="(default %(default)s)")
+    add("--pick", metavar="HOOK", help="dotted path of a function that picks a tree's samples")
+    add("--post-process", metavar="HOOK", help="of one that changes those that were picked")
+    add(
+        "--field-set",
+        type=int,
+        choices=tuple(Sample.__sample_schema__.field_sets),
+        help="of the payloads (default 1, for trees 2)",
+    )
     add("--timeout", type=float, default=600.0, metavar="S", help="of the engine; 0 is none")
     add("--idle-timeout", type=float, metavar="S", help="drop sessions not used for this long")
     add("--speculative", action="store_true", help="keep speculative decoding counters")
     add("--keep-messages", action="store_true", help="put the last messages into the metadata")
     add("--indexer", action="store_true", help="ask for the engine's indexer arrays")
+    add_routing_arguments(parser)
+    parser.set_defaults(refuse_usage=parser.error)
+
+
+def add_model_arguments(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    """Adds the arguments that name an engine and say how its model is spoken to."""
+    add = parser.add_argument
+    add("--engine", required=required, metavar="URL", help="base URL of the engine")
+    add("--tokenizer", required=required, metavar="PATH", help='a local folder, or "chatml"')
+    add("--family", choices=tuple(FAMILIES), default="default", help=_FAMILY_HELP)
+    add("--chat-template", metavar="FILE", help="replaces the tokenizer's own")
+    add("--template-kwargs", type=_json_object, default={}, metavar="JSON", help="for the template")
+
+
+def add_routing_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments that say what the engine's routing arrays look like."""
     routing = parser.add_argument_group("routing (R3)").add_argument
     routing("--model-config", metavar="PATH", help="a model's config.json, or its folder")
     routing("--routing-layers", type=whole_number, metavar="L", help="layers of a row")
@@ -49,7 +78,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     routing("--num-experts", type=whole_number, metavar="E", help="refuse ids from E on")
     routing("--incremental", action="store_true", help="ask for new rows only")
     routing("--required", action="store_true", help="refuse a turn without routing")
-    parser.set_defaults(refuse_usage=parser.error)
 
 
 def settings_of(options: argparse.Namespace) -> ServerSettings:
@@ -61,6 +89,7 @@ def settings_of(options: argparse.Namespace) -> ServerSettings:
     """
     return ServerSettings(
         engine_url=options.engine,
+        engine_kind=options.engine_kind,
         tokenizer=options.tokenizer,
         family=options.family,
         chat_template=options.chat_template,
@@ -69,10 +98,13 @@ def settings_of(options: argparse.Namespace) -> ServerSettings:
         port=options.port,
         workers=options.workers,
         matcher=options.matcher,
-        routing=_routing(options),
+        routing=routing_of(options),
         indexer=options.indexer,
         speculative=options.speculative,
         keep_messages=options.keep_messages,
+        trajectory=options.trajectory,
+        pick=options.pick,
+        post_process=options.post_process,
         field_set=options.field_set,
         timeout_s=options.timeout or None,
         idle_timeout_s=options.idle_timeout,
@@ -97,7 +129,13 @@ def run(options: argparse.Namespace) -> int:
         refuse(str(error))
 
 
-def _routing(options: argparse.Namespace) -> RoutingSpec | None:
+def routing_of(options: argparse.Namespace) -> RoutingSpec | None:
+    """What the arguments say of the routing arrays; None where they say nothing.
+
+    Raises:
+        ValueError: arguments that do not go together, or a model's config without experts.
+        OSError: the model's config cannot be read.
+    """
     if options.model_config is None:
         return routing_spec(options)
     shape = (options.routing_layers, options.routing_top_k, options.num_experts)

@@ -28,10 +28,22 @@ def to_engine(headers: Iterable[tuple[bytes, bytes]], session_id: str) -> RawHea
 
     The engine is asked not to compress: base64 of a hundred megabytes costs seconds.
     """
-    kept = [(name, value) for name, value in headers if name.lower() not in _NOT_TO_ENGINE]
+    kept = _without(headers, _NOT_TO_ENGINE)
     return [*kept, (b"accept-encoding", b"identity"), (b"X-SMG-Routing-Key", session_id.encode())]
 
 
 def to_client(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
     """The engine's headers for the client."""
-    return [(name.lower(), value) for name, value in headers if name.lower() not in _NOT_TO_CLIENT]
+    return [(name.lower(), value) for name, value in _without(headers, _NOT_TO_CLIENT)]
+
+
+def _without(headers: Iterable[tuple[bytes, bytes]], dropped: frozenset[bytes]) -> RawHeaders:
+    """The headers without these, and without those that a Connection header names."""
+    headers = list(headers)
+    named = {
+        option.strip().lower()
+        for name, value in headers
+        if name.lower() == b"connection"
+        for option in value.split(b",")
+    }
+    return [(name, value) for name, value in headers if name.lower() not in dropped | named]

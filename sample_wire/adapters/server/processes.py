@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 import uvicorn
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from .app import create_app
 from .settings import ServerSettings
@@ -45,11 +45,11 @@ def serve(settings: ServerSettings) -> int:
     app = create_app(settings)  # with several workers too: what is wrong is told once, here
     sockets = _listen(settings)
     for sock in sockets:
-        sys.stdout.write(f"sample-wire: serving on {_url(sock)}\n")
+        sys.stdout.write(f"sample-wire: serving on {url_of(sock)}\n")
     sys.stdout.flush()
     if len(sockets) > 1:
         return _run_workers(settings, sockets)
-    _serve(app, sockets[0])
+    serve_on(sockets[0], app)
     return 0
 
 
@@ -68,11 +68,11 @@ def _listen(settings: ServerSettings) -> list[socket.socket]:
 
 
 def _bound_in_a_row(settings: ServerSettings) -> list[socket.socket]:
-    sockets = [_bound(settings.host, settings.port)]
+    sockets = [bound(settings.host, settings.port)]
     try:
         port = sockets[0].getsockname()[1]
         for number in range(port + 1, port + settings.workers):
-            sockets.append(_bound(settings.host, number))
+            sockets.append(bound(settings.host, number))
     except BaseException:
         for sock in sockets:
             sock.close()
@@ -80,7 +80,12 @@ def _bound_in_a_row(settings: ServerSettings) -> list[socket.socket]:
     return sockets
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def bound(host: str, port: int) -> socket.socket:
+    """A socket that listens; whoever connects waits for its server.
+
+    Raises:
+        OSError: the port is in use; names it.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family)
     try:
@@ -93,7 +98,8 @@ def _bound(host: str, port: int) -> socket.socket:
     return sock
 
 
-def _url(sock: socket.socket) -> str:
+def url_of(sock: socket.socket) -> str:
+    """The URL of what is served on a socket."""
     host, port = sock.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -102,8 +108,12 @@ def _with_instance(settings: ServerSettings) -> ServerSettings:
     return msgspec.structs.replace(settings, instance_id=secrets.token_hex(16))
 
 
-def _serve(app: Starlette, sock: socket.socket) -> None:
-    """One server, in this process, until a signal ends it."""
+def serve_on(sock: socket.socket, app: ASGIApp) -> None:
+    """Serves an application in this process, until a signal ends it.
+
+    Args:
+        sock: listens already.
+    """
     _raise_file_limit()
     config = uvicorn.Config(
         app,
@@ -132,7 +142,7 @@ def _run_workers(settings: ServerSettings, sockets: list[socket.socket]) -> int:
     ]
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _terminated)
-    urls = [_url(sock) for sock in sockets]
+    urls = [url_of(sock) for sock in sockets]
     try:
         for worker, sock in zip(workers, sockets, strict=True):
             worker.start()
@@ -152,13 +162,13 @@ def _run_workers(settings: ServerSettings, sockets: list[socket.socket]) -> int:
 
 
 def _work(settings: ServerSettings, sock: socket.socket) -> None:
-    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+    threading.Thread(target=end_with_the_parent, daemon=True).start()
     with contextlib.suppress(KeyboardInterrupt):  # a terminal's Ctrl-C reaches every process
-        _serve(create_app(settings), sock)
+        serve_on(sock, create_app(settings))
 
 
-def _end_with_the_parent() -> None:
-    """A parent that was killed could not end its workers, and nobody would ever do."""
+def end_with_the_parent() -> None:
+    """Ends this process when its parent is gone: one that was killed could not do so."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

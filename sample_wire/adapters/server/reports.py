@@ -1,7 +1,8 @@
 """Mismatch reports: how the ids of a session differ from its messages rendered afresh.
 
 Rendering and tokenising a long conversation takes a third of a second.  So it is done in a
-worker thread, from a snapshot, and once for each version of a session.
+worker thread, from a snapshot, and once for each end of a session; one after another, since
+they would only take the interpreter from each other and from the loop.
 """
 
 from __future__ import annotations
@@ -9,21 +10,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
-from typing import Any, Final, NamedTuple
+from typing import Final
 
-from ...session import Session, Snapshot, TokenizerAdapter
+from ...session import Mismatch, Session, Snapshot, TokenizerAdapter
 
 _log: Final = logging.getLogger(__name__)
-Report = list[dict[str, Any]] | None
-
-
-class _Held(NamedTuple):
-    version: int
-    report: asyncio.Future[Report]
 
 
 class MismatchReports:
-    """The newest report of every session.
+    """The reports on the conversations that sessions end with.
 
     Args:
         tokenizer: its `mismatch` is called in a worker thread.
@@ -31,28 +26,39 @@ class MismatchReports:
 
     def __init__(self, tokenizer: TokenizerAdapter) -> None:
         self._tokenizer = tokenizer
-        self._held: weakref.WeakKeyDictionary[Session, _Held] = weakref.WeakKeyDictionary()
+        self._held: weakref.WeakKeyDictionary[Session, dict[int, asyncio.Future[Mismatch]]] = (
+            weakref.WeakKeyDictionary()
+        )
 
-    async def current(self, session: Session) -> Report:
-        """The report of the session as it is when this returns; None where there is none.
+    async def current(self, session: Session) -> Mismatch:
+        """The report on the session's newest conversation as it is when this returns.
 
-        There is none without token ids, and where making it failed.
+        There is none, which is None, without token ids, and where making it failed.
         """
         while True:
-            held = self._of_this_version(session)
-            report = await asyncio.shield(held.report)
-            if held.version == session.trajectory.version:
+            version = session.trajectory.version
+            report = await self._report(session, version)
+            if version == session.trajectory.version:
                 return report
 
-    def _of_this_version(self, session: Session) -> _Held:
-        held = self._held.get(session)
-        if held is None or held.version != session.trajectory.version:
-            snapshot = session.trajectory.snapshot()
-            held = _Held(snapshot.version, asyncio.ensure_future(self._make(snapshot)))
-            self._held[session] = held
-        return held
+    async def of_ends(self, session: Session) -> dict[int, Mismatch]:
+        """The reports on all its ends as they are when this returns, by version."""
+        while True:
+            ends = session.trajectory.ends()
+            reports = {version: await self._report(session, version) for version in ends}
+            if ends == session.trajectory.ends():
+                return reports
 
-    async def _make(self, snapshot: Snapshot) -> Report:
+    async def _report(self, session: Session, version: int) -> Mismatch:
+        held = self._held.setdefault(session, {})
+        if version not in held:
+            for passed in held.keys() - set(session.trajectory.ends()):
+                del held[passed]
+            snapshot = session.trajectory.snapshot(version)
+            held[version] = asyncio.ensure_future(self._make(snapshot))
+        return await asyncio.shield(held[version])
+
+    async def _make(self, snapshot: Snapshot) -> Mismatch:
         if not len(snapshot.token_ids):
             return None
         try:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import copy
+from collections.abc import Callable
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ...codec import encode_samples
-from .bodies import max_seq_len
+from ...payload import Payload
+from ...session import Collected
+from .bodies import samples_request
 from .sending import SlicedResponse
 from .state import ServerState
 
@@ -17,25 +19,36 @@ from .state import ServerState
 async def samples(state: ServerState, request: Request) -> Response:
     """POST /sessions/{id}/samples.  Changes nothing, and may be asked any number of times."""
     session = state.session_of(request)
-    limit = max_seq_len(await request.body())
-    mismatch = await state.reports.current(session)
-    # A copy does not see the turns that come in while others run: it is of one moment.
-    trajectory = copy.copy(state.session_of(request).trajectory)
-    settings = state.settings
-    result = trajectory.collect(
-        limit,
-        routing=settings.routing,
-        speculative=settings.speculative,
-        keep_messages=settings.keep_messages,
-        schema=state.schema,
+    asked = samples_request(await request.body())
+    mismatches = await state.reports.of_ends(session)
+    # Nothing waits between the reports and the samples, so that no turn can come in between.
+    trajectory = state.session_of(request).trajectory
+    collecting = trajectory.collecting(
+        asked.max_seq_len, asked.metadata, mismatches, state.sample_options
     )
-    await asyncio.sleep(0)
-    metadata = trajectory.written_metadata(mismatch)
-    payload = encode_samples(
-        result.samples,
-        metadata,
-        empty_reason=result.empty_reason,
-        field_set=settings.field_set,
-        schema=state.schema,
-    )
+    payload = await _payload(state, collecting)
     return SlicedResponse(payload, "application/octet-stream", payload.nbytes)
+
+
+async def _payload(state: ServerState, collecting: Callable[[], Collected]) -> Payload:
+    """The payload of a session.  Turns and rows never change: others may run meanwhile.
+
+    A tree's many samples, and an operator's hooks, would hold up the loop: they are made in a
+    worker thread, and one session's at a time, as threads would only wait for each other.
+    """
+    if state.settings.trajectory == "tree":
+        async with state.collecting_tree:
+            return await asyncio.to_thread(lambda: _encoded(state, collecting()))
+    found = collecting()
+    await asyncio.sleep(0)
+    return _encoded(state, found)
+
+
+def _encoded(state: ServerState, found: Collected) -> Payload:
+    return encode_samples(
+        found.samples,
+        found.session_metadata,
+        empty_reason=found.empty_reason,
+        field_set=state.field_set,
+        schema=state.schema,
+    )

@@ -18,20 +18,22 @@ from .state import ServerState
 
 async def health(state: ServerState, _request: Request) -> Response:
     """GET /health."""
-    answer = {"status": "ok"}
-    if state.settings.instance_id is not None:
-        answer["session_server_instance_id"] = state.settings.instance_id
-    return JSONResponse(answer)
+    return JSONResponse({"status": "ok", **_instance(state)})
 
 
 async def create(state: ServerState, request: Request) -> Response:
-    """POST /sessions: a new session, and what its samples will look like on the wire."""
-    field_set = state.settings.field_set
-    wire = {"field_set": field_set, "schema": state.schema.fingerprint(field_set)}
+    """POST /sessions: a new session, what its samples will look like, and on which server."""
+    wire = {"field_set": state.field_set, "schema": state.schema.fingerprint(state.field_set)}
     check_handshake(await request.body(), wire)
     state.drop_idle()
     session = state.registry.create(time.monotonic())
-    return JSONResponse({"session_id": session.id, **wire})
+    return JSONResponse({"session_id": session.id, **wire, **_instance(state)})
+
+
+def _instance(state: ServerState) -> dict[str, str]:
+    """The server's own id, where it was given one."""
+    told = state.settings.instance_id
+    return {} if told is None else {"session_server_instance_id": told}
 
 
 async def dump(state: ServerState, request: Request) -> Response:

@@ -22,7 +22,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What a session server is told when it starts.
 
     Args:
-        engine_url: base URL of the SGLang engine.
+        engine_url: base URL of the engine.
+        engine_kind: "sglang" or "vllm".
         tokenizer: "chatml", or a local folder with a Hugging Face tokenizer.
         family: the family whose boundary rules the tokenizer follows.
         chat_template: path of a chat template that replaces the tokenizer's own, or None.
@@ -32,15 +33,19 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
         matcher: how stored messages are compared with replayed ones.
         routing: shape and form of the engine's routing arrays, or None: then no routing is
             asked for.
-        indexer: ask the engine for its indexer arrays too.
-        speculative: keep speculative decoding counters.
+        indexer: ask the engine for its indexer arrays too; SGLang has them.
+        speculative: keep speculative decoding counters; SGLang tells them.
         keep_messages: put the last turn's messages into a sample's metadata.
-        field_set: the field set of the payloads.
+        trajectory: "linear", or "tree": then retries and branches are kept, and a session gives
+            a sample for each branch.
+        pick, post_process: dotted paths of a tree's hooks, or None for those of the library.
+        field_set: the field set of the payloads; None is 1, and 2 for trees.
         timeout_s: how long the engine may keep silent; None for ever.
         max_connections: connections to the engine at a time.
         idle_timeout_s: a session that nobody used for this long is dropped when the next one
             is created; None keeps it until it is deleted.
-        instance_id: told by /health, so that a client knows a restarted server, or None.
+        instance_id: told by /health and with each new session, so that a client knows a
+            restarted server, or None.
 
     Raises:
         ValueError: a time that is not above 0, or less than one worker or connection.
@@ -48,6 +53,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     engine_url: str
     tokenizer: str
+    engine_kind: str = "sglang"
     family: str = "default"
     chat_template: str | None = None
     template_kwargs: dict[str, Any] = {}
@@ -59,7 +65,10 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     indexer: bool = False
     speculative: bool = False
     keep_messages: bool = False
-    field_set: int = 1
+    trajectory: str = "linear"
+    pick: str | None = None
+    post_process: str | None = None
+    field_set: int | None = None
     timeout_s: float | None = 600.0
     max_connections: int = 1024
     idle_timeout_s: float | None = None

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 
 from starlette.requests import Request
 
-from ...assembly.samples import extra_fields
 from ...sample import Sample
-from ...session import LinearTrajectory, Session, SessionRegistry, TokenizerAdapter, matcher
-from ..engines import turn_reader
+from ...session import SampleOptions, Session, SessionRegistry, TokenizerAdapter
+from .engine_kinds import engine_kind
 from .reports import MismatchReports
 from .settings import ServerSettings
+from .trajectories import field_set_of, trajectory_maker
 from .upstream import Engine
 
 
@@ -26,23 +26,37 @@ class ServerState:
     Attributes:
         settings, tokenizer: as given.
         registry: the sessions.
-        engine: where chat is sent to.
+        engine: where turns are sent to.
+        engine_kind: how they are put to it.
         reports: mismatch reports.
         schema: what the samples' class declares.
+        field_set: of the payloads.
+        sample_options: how samples are made.
+        collecting_tree: held while the samples of a tree are made.
 
     Raises:
-        ValueError: settings.matcher is no matcher.
+        ValueError: a matcher, hook or kind that is none, or settings that exclude each other.
     """
 
     def __init__(self, settings: ServerSettings, tokenizer: TokenizerAdapter) -> None:
         self.settings = settings
         self.tokenizer = tokenizer
         self.schema = Sample.__sample_schema__
+        self.field_set = field_set_of(settings)
+        self.sample_options = SampleOptions(
+            routing=settings.routing,
+            speculative=settings.speculative,
+            keep_messages=settings.keep_messages,
+            schema=self.schema,
+        )
         self.engine = Engine(settings)
+        self.engine_kind = engine_kind(settings)
         self.reports = MismatchReports(tokenizer)
-        self.registry = SessionRegistry(self._trajectory)
-        self._matches = matcher(settings.matcher)
+        self.registry = SessionRegistry(
+            trajectory_maker(settings, tokenizer, self.engine_kind, self.schema)
+        )
         self._locks: weakref.WeakKeyDictionary[Session, asyncio.Lock] = weakref.WeakKeyDictionary()
+        self.collecting_tree = asyncio.Lock()
         self._num_chats: collections.Counter[str] = collections.Counter()
 
     def session_of(self, request: Request) -> Session:
@@ -80,11 +94,3 @@ class ServerState:
             if not self._num_chats[session.id]:
                 self.registry.start_closing(session.id)
                 self.registry.remove(session.id)
-
-    def _trajectory(self) -> LinearTrajectory:
-        reader = turn_reader(
-            routing=self.settings.routing,
-            decode_text=self.tokenizer.decode,
-            extras=extra_fields(self.schema),
-        )
-        return LinearTrajectory(reader, self.tokenizer, self._matches)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import mmap
 import re
 from dataclasses import dataclass
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Final
 
 import httpx2
@@ -13,20 +12,14 @@ import httpx2
 from ...errors import SessionError
 from ...session import ReplyBytes
 from ...session.replies import bad_reply
+from .._engine_http import engine_http, engine_url, read_body
 from .headers import RawHeaders
 from .settings import ServerSettings
 
-# uvicorn, which SGLang is served by, closes idle connections after 5 s.  One that is used at
-# that very moment fails, so ours are given up earlier.
-_KEEPALIVE_S: Final = 2.0
-_LAST_PORT: Final = 65535
-_LAST_STATUS: Final = 599
-_CONTROLS: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
-# What httpx2 unpacks without further packages.
-_NOT_PACKED: Final = ("", "identity")
-_KNOWN_ENCODINGS: Final = (*_NOT_PACKED, "gzip", "deflate")
 # Smaller bodies find room in what the allocator has.
 _MAPPED_BYTES: Final = 1 << 20
+_LAST_STATUS: Final = 599
+_CONTROLS: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +50,8 @@ class Engine:
     """
 
     def __init__(self, settings: ServerSettings) -> None:
-        self._base = _checked_url(settings.engine_url)
-        self._client = httpx2.AsyncClient(
-            timeout=httpx2.Timeout(settings.timeout_s),
-            limits=httpx2.Limits(
-                max_connections=settings.max_connections,
-                max_keepalive_connections=settings.max_connections,
-                keepalive_expiry=_KEEPALIVE_S,
-            ),
-            # One session's cookies are not another's: none is kept, those of clients pass.
-            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
-            trust_env=False,  # a proxy of the environment is not meant for the engine
-        )
+        self._base = engine_url(settings.engine_url)
+        self._client = engine_http(settings.timeout_s, settings.max_connections)
 
     async def send(
         self, method: str, path: str, query: bytes, headers: RawHeaders, body: bytes
@@ -102,19 +85,6 @@ class Engine:
         await self._client.aclose()
 
 
-def _checked_url(text: str) -> httpx2.URL:
-    try:
-        url = httpx2.URL(text)
-    except httpx2.InvalidURL as error:
-        raise ValueError(f"the engine's URL is malformed: {error}") from None
-    # httpx2 escapes what no host name may hold, instead of refusing it.
-    if url.scheme not in ("http", "https") or not url.host or "%" in url.host:
-        raise ValueError("the engine's URL starts with http:// or https:// and names a host")
-    if url.query or url.fragment or (url.port or 1) > _LAST_PORT:
-        raise ValueError("the engine's URL is a host, maybe a port, and maybe a path")
-    return url
-
-
 def _transport_error(error: Exception, text: str, code: str) -> SessionError:
     text = f"backend transport error: {type(error).__name__}: {text}"
     return SessionError(text, code=code, http_status=502)
@@ -130,16 +100,14 @@ def _check_head(status: int, headers: RawHeaders) -> None:
 
 
 async def _read(response: httpx2.Response) -> ReplyBytes:
-    """The unpacked body, put together as it comes: joining 130 MB at the end holds up the loop."""
-    encoding = response.headers.get("content-encoding", "").strip().lower()
-    if encoding not in _KNOWN_ENCODINGS:
-        raise httpx2.DecodingError(f"the engine's content-encoding {encoding!r} is not known")
-    mapped = _mapped(response.headers) if encoding in _NOT_PACKED else None
+    """The unpacked body; a large one in memory that goes back to the system with it.
+
+    What the allocator gives to replies that grow with the session stays in holes: 100 MB beside
+    a session of 25.
+    """
+    mapped = _mapped(response.headers)
     if mapped is None:
-        body = bytearray()
-        async for chunk in response.aiter_bytes():
-            body += chunk
-        return body
+        return await read_body(response)
     # A body that is shorter or longer than it says is an error of the transport.
     async for chunk in response.aiter_bytes():
         mapped.write(chunk)
@@ -147,11 +115,9 @@ async def _read(response: httpx2.Response) -> ReplyBytes:
 
 
 def _mapped(headers: httpx2.Headers) -> mmap.mmap | None:
-    """Memory for a large body whose length is told; None for any other.
-
-    Memory of its own goes back to the system with the reply.  What the allocator gives to
-    replies that grow with the session stays in holes: 100 MB beside a session of 25.
-    """
+    """Memory for a large body whose length is told and that is not packed; else None."""
+    if headers.get("content-encoding", "identity").strip().lower() != "identity":
+        return None
     try:
         length = int(headers.get("content-length", ""))
         return mmap.mmap(-1, length) if length >= _MAPPED_BYTES else None

@@ -126,6 +126,10 @@ class ByteChatML:
             start = mark + 1
         return "".join([*parts, _text(array[start:])])
 
+    def decode_message(self, ids: Sequence[int]) -> str:
+        """The text of a generated turn: as `decode`, without the marks of turns."""
+        return self.decode([token_id for token_id in ids if token_id not in (IM_START, IM_END)])
+
     def mismatch(
         self,
         messages: Sequence[Message],

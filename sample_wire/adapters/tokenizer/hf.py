@@ -42,6 +42,8 @@ _OPENINGS: Final[tuple[tuple[Plain, ...], ...]] = ((_SYSTEM,), (_USER,))
 _END_OF_IDS: Final = 2**32
 # apply_chat_template hands this one of its own arguments on to the template.
 _TEMPLATE_ARGUMENTS: Final = frozenset({"kwargs", "documents"})
+# Some vocabularies have them as special tokens.
+_TOOL_MARKS: Final = ("<tool_call>", "</tool_call>")
 
 # What templates raise that meet a value they were not written for.
 _TEMPLATE_FAULTS: Final[tuple[type[Exception], ...]] = (
@@ -100,6 +102,7 @@ class HFTokenizer:
         if self._boundary == Boundary({}):
             self._warn_of_fitting_families(path)
         self.max_trim_tokens = self._boundary.max_trim_tokens
+        self._unspoken_ids = _special_ids(self._tokenizer) - {id_of(mark) for mark in _TOOL_MARKS}
         self._comparison = IdComparison(
             decode=self.decode,
             special_ids={*self._tokenizer.all_special_ids, *self._tokenizer.added_tokens_decoder},
@@ -172,6 +175,10 @@ class HFTokenizer:
         sound = [token_id for token_id in ids if 0 <= token_id < _END_OF_IDS]
         text: str = self._texts_of_ids([sound], skip_special_tokens=False)[0]
         return text
+
+    def decode_message(self, ids: Sequence[int]) -> str:
+        """The text of a generated turn: as `decode`, with no special tokens but those of tools."""
+        return self.decode([token_id for token_id in ids if token_id not in self._unspoken_ids])
 
     def mismatch(
         self,
@@ -287,6 +294,12 @@ def _loaded(path: Path) -> Any:
     if not tokenizer.is_fast:
         raise ValueError(f"{path} has no fast tokenizer (tokenizer.json)")
     return tokenizer
+
+
+def _special_ids(tokenizer: Any) -> set[int]:
+    """Ids of tokens that are marks and no text."""
+    added = tokenizer.added_tokens_decoder.items()
+    return {*tokenizer.all_special_ids, *(token_id for token_id, token in added if token.special)}
 
 
 def _template_text(template: str | os.PathLike[str] | None) -> str | None:

@@ -1,4 +1,4 @@
-"""The demo as a whole: what it prints, what it returns, and that its check can fail."""
+"""The recorded demo as a whole: what it prints, what it returns, and that its check can fail."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ import pytest
 
 import sample_wire as sw
 from sample_wire import cli
-from sample_wire.demo import run
+from sample_wire.demo import recorded
 from sample_wire.demo.comparison import read_records, with_full_routing
+from sample_wire.demo.equality import differences
 from sample_wire.demo.recording import build_sample, read_recording
 
 FIELDS = [field.name for field in sw.Sample.__sample_schema__.fields]
@@ -27,7 +28,7 @@ FIELDS = [field.name for field in sw.Sample.__sample_schema__.fields]
 
 def changed(change: Callable[[Any], None]) -> bytes:
     """The bundled recording after a change of its JSON."""
-    records = json.loads(run.bundled_recording())
+    records = json.loads(recorded.bundled_recording())
     change(records)
     return json.dumps(records).encode()
 
@@ -43,13 +44,13 @@ def run_on(folder: Path, text: bytes) -> int:
 
 
 def test_the_recording_is_the_captured_one_byte_for_byte() -> None:
-    found = hashlib.sha256(run.bundled_recording()).hexdigest()
+    found = hashlib.sha256(recorded.bundled_recording()).hexdigest()
     assert found == "268df333e535f215bdd23900b12d93801b21af7a3ac0014eded341beb389f724"
 
 
 def test_the_demo_exits_with_0_as_a_process_of_its_own() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "sample_wire", "demo"],
+        [sys.executable, "-m", "sample_wire", "demo", "--recorded"],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONIOENCODING": "ascii"},
@@ -69,7 +70,7 @@ def test_a_user_sees_the_demo_start_before_the_file_is_read(
 
 
 def test_the_demo_shows_the_summary_of_its_payload(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["demo"]) == 0
+    assert cli.main(["demo", "--recorded"]) == 0
     out = capsys.readouterr().out
     assert "samples 1, tokens 975, trained 253" in out
     assert "R3: 124,672 bytes" in out
@@ -81,16 +82,16 @@ def test_the_demo_shows_the_summary_of_its_payload(capsys: pytest.CaptureFixture
 def test_the_sizes_in_the_table_are_those_of_what_would_be_sent(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert cli.main(["demo"]) == 0
+    assert cli.main(["demo", "--recorded"]) == 0
     out = capsys.readouterr().out
     sizes = [
         int(found[1].replace(",", ""))
         for name in ("one payload", "records, R3 as recorded")
         if (found := re.search(rf"^{name} +([\d,]+) ", out, re.MULTILINE))
     ]
-    recording = read_recording(run.bundled_recording())
-    payload = sw.encode_samples([build_sample(recording)], run.session_metadata(recording))
-    compact = json.dumps(json.loads(run.bundled_recording()), separators=(",", ":"))
+    recording = read_recording(recorded.bundled_recording())
+    payload = sw.encode_samples([build_sample(recording)], recorded.session_metadata(recording))
+    compact = json.dumps(json.loads(recorded.bundled_recording()), separators=(",", ":"))
     assert sizes == [payload.nbytes, len(compact)]
 
 
@@ -167,7 +168,7 @@ def test_turns_that_do_not_fit_together_are_refused_in_one_line(
 def test_a_key_that_is_not_needed_must_still_be_json_to_python(
     extra: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = b'{"extra": ' + extra + b", " + run.bundled_recording()[1:]
+    text = b'{"extra": ' + extra + b", " + recorded.bundled_recording()[1:]
     assert run_on(tmp_path, text) == 1
     assert capsys.readouterr().err.startswith("sample-wire: RecordingError: ")
 
@@ -182,23 +183,23 @@ def test_a_payload_that_comes_back_changed_exits_with_1(
         mask[-1] ^= 1
         return reply
 
-    monkeypatch.setattr(run, "decode_samples", decode_wrongly)
-    assert cli.main(["demo"]) == 1
+    monkeypatch.setattr(recorded, "decode_samples", decode_wrongly)
+    assert cli.main(["demo", "--recorded"]) == 1
     assert capsys.readouterr().out.endswith("NOT EQUAL after encode and decode: loss_mask\n")
 
 
 @pytest.fixture(scope="module")
 def sent() -> sw.Sample:
-    return build_sample(read_recording(run.bundled_recording()))
+    return build_sample(read_recording(recorded.bundled_recording()))
 
 
 @pytest.fixture(scope="module")
 def received(sent: sw.Sample) -> sw.Sample:
-    return sw.decode_samples(sw.encode_samples([sent]), run.make_template()).samples[0]
+    return sw.decode_samples(sw.encode_samples([sent]), recorded.make_template()).samples[0]
 
 
 def test_what_comes_back_has_no_differences(sent: sw.Sample, received: sw.Sample) -> None:
-    assert run.differences(sent, received, run.make_template()) == []
+    assert differences(sent, received, recorded.make_template()) == []
 
 
 @pytest.mark.parametrize("name", FIELDS)
@@ -207,7 +208,7 @@ def test_the_check_sees_a_difference_in_any_field(
 ) -> None:
     changes: dict[str, Any] = {name: object()}
     other = dataclasses.replace(received, **changes)
-    assert run.differences(sent, other, run.make_template()) == [name]
+    assert differences(sent, other, recorded.make_template()) == [name]
 
 
 @pytest.mark.parametrize(
@@ -224,7 +225,7 @@ def test_the_check_sees_a_difference_of_bits(
     change: Callable[[Any], Any], sent: sw.Sample, received: sw.Sample
 ) -> None:
     other = dataclasses.replace(received, rollout_log_probs=change(received.rollout_log_probs))
-    assert run.differences(sent, other, run.make_template()) == ["rollout_log_probs"]
+    assert differences(sent, other, recorded.make_template()) == ["rollout_log_probs"]
 
 
 @pytest.mark.parametrize(
@@ -240,11 +241,11 @@ def test_the_check_sees_a_difference_of_routing(
 ) -> None:
     rows = change(received.rollout_routed_experts)
     other = dataclasses.replace(received, rollout_routed_experts=rows)
-    assert run.differences(sent, other, run.make_template()) == ["rollout_routed_experts"]
+    assert differences(sent, other, recorded.make_template()) == ["rollout_routed_experts"]
 
 
 def test_records_as_recorded_are_read_into_the_arrays_of_each_turn(sent: sw.Sample) -> None:
-    turns = read_records(run.bundled_recording(), None)
+    turns = read_records(recorded.bundled_recording(), None)
     assert [len(arrays) for arrays in turns] == [4] * 5
     routed_TLK = sent.rollout_routed_experts
     assert routed_TLK is not None
@@ -254,8 +255,8 @@ def test_records_as_recorded_are_read_into_the_arrays_of_each_turn(sent: sw.Samp
 def test_records_with_full_routing_have_every_row_on_every_turn(received: sw.Sample) -> None:
     routed_TLK = received.rollout_routed_experts
     assert routed_TLK is not None
-    recording = read_recording(run.bundled_recording())
-    full = with_full_routing(json.loads(run.bundled_recording()), recording, routed_TLK)
+    recording = read_recording(recorded.bundled_recording())
+    full = with_full_routing(json.loads(recorded.bundled_recording()), recording, routed_TLK)
     turns = read_records(json.dumps(full).encode(), routed_TLK.shape[1:])
     for prompt, output, log_probs, rows in turns:
         assert len(log_probs) == len(output)

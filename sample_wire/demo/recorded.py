@@ -1,4 +1,4 @@
-"""The demo's main job: a recorded session as one payload, beside its records as JSON."""
+"""The recorded demo: a session of real traffic as one payload, beside its records as JSON."""
 
 from __future__ import annotations
 
@@ -6,23 +6,20 @@ import importlib.resources
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 from .._report import printable, summary_text
-from ..blocks import RowBlocks
 from ..codec import decode_samples, encode_samples
 from ..inspection import inspect_payload
 from ..sample import Sample
-from ..schema import Computed
 from .comparison import comparison
+from .equality import differences
 from .recording import Recording, build_sample, read_recording
 
 BUNDLED: Final = "vllm_tito_s21_t5.json"
 FIELD_SET: Final = 1
 
 
-def run_demo(path: str | None = None) -> int:
-    """Runs the demo and prints what it finds.
+def run_recorded(path: str | None = None) -> int:
+    """Runs the recorded demo and prints what it finds.
 
     Args:
         path: a recording of the user's own, or None for the one in the package.
@@ -45,7 +42,7 @@ def run_demo(path: str | None = None) -> int:
     metadata = session_metadata(recording)
     wire = encode_samples([sample], metadata, field_set=FIELD_SET).contiguous()
     reply = decode_samples(wire, template, field_set=FIELD_SET)
-    faults = differences(sample, reply.samples[0], template)
+    faults = differences(sample, reply.samples[0], template, field_set=FIELD_SET)
     if faults:
         print(f"NOT EQUAL after encode and decode: {', '.join(faults)}")
         return 1
@@ -79,39 +76,3 @@ def make_template() -> Sample:
 def session_metadata(recording: Recording) -> dict[str, Any]:
     """What the reply says of the session as a whole."""
     return {"model": recording.turns[0].response.body.model, "num_turns": len(recording.turns)}
-
-
-def differences(sent: Sample, received: Sample, template: Sample) -> list[str]:
-    """Names of the fields that are not what they must be; empty if all is well.
-
-    A computed field must be the one that was sent, metadata the template's updated with it, and
-    every other field the template's.
-    """
-    return [
-        field.name
-        for field in Sample.__sample_schema__.fields
-        if not _same(
-            getattr(received, field.name), _expected(field.name, field.owner, sent, template)
-        )
-    ]
-
-
-def _expected(name: str, owner: object, sent: Sample, template: Sample) -> object:
-    if not isinstance(owner, Computed) or owner.since > FIELD_SET:
-        return getattr(template, name)
-    if owner.overlay == "update":
-        return {**getattr(template, name), **getattr(sent, name)}
-    return getattr(sent, name)
-
-
-def _same(one: object, other: object) -> bool:
-    """Equal and of one type; for arrays, the same dtype, shape and bytes.
-
-    R3 is sent as RowBlocks, whose array is what must be received.
-    """
-    if isinstance(one, np.ndarray) and isinstance(other, RowBlocks):
-        other = np.asarray(other)
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        facts = [(array.dtype, array.shape, array.tobytes()) for array in (one, other)]
-        return facts[0] == facts[1]
-    return type(one) is type(other) and bool(one == other)

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pytest
 
 import sample_wire as sw
+from sample_wire.demo.recorded import bundled_recording
 from sample_wire.demo.recording import RecordingError, build_sample, read_recording
-from sample_wire.demo.run import bundled_recording
 
 ROUTED_KEY = "response.body.choices[0].routed_experts"
 

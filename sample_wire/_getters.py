@@ -1,0 +1,15 @@
+"""Attributes of an object as a tuple, read at C speed."""
+
+from __future__ import annotations
+
+import operator
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+def tuple_getter(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """Reads attributes of an object as a tuple; at C speed where there are several."""
+    if len(names) > 1:
+        return typing.cast(Callable[[Any], tuple[Any, ...]], operator.attrgetter(*names))
+    return lambda item: tuple(getattr(item, name) for name in names)

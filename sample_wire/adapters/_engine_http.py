@@ -1,0 +1,67 @@
+"""HTTP to an engine: its URL, the connections to it, and how its large replies are read."""
+
+from __future__ import annotations
+
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Final
+
+import httpx2
+
+# uvicorn, which SGLang is served by, closes idle connections after 5 s.  One that is used at
+# that very moment fails, so ours are given up earlier.
+_KEEPALIVE_S: Final = 2.0
+_LAST_PORT: Final = 65535
+# What httpx2 unpacks without further packages.
+_KNOWN_ENCODINGS: Final = ("", "identity", "gzip", "deflate")
+
+
+def engine_url(text: str) -> httpx2.URL:
+    """The base URL of an engine.
+
+    Raises:
+        ValueError: it is no URL of an HTTP server.
+    """
+    try:
+        url = httpx2.URL(text)
+    except httpx2.InvalidURL as error:
+        raise ValueError(f"the engine's URL is malformed: {error}") from None
+    # httpx2 escapes what no host name may hold, instead of refusing it.
+    if url.scheme not in ("http", "https") or not url.host or "%" in url.host:
+        raise ValueError("the engine's URL starts with http:// or https:// and names a host")
+    if url.query or url.fragment or (url.port or 1) > _LAST_PORT:
+        raise ValueError("the engine's URL is a host, maybe a port, and maybe a path")
+    return url
+
+
+def engine_http(timeout_s: float | None, max_connections: int) -> httpx2.AsyncClient:
+    """A client whose connections are kept and shared.
+
+    Args:
+        timeout_s: how long the engine may keep silent; None for ever.
+    """
+    return httpx2.AsyncClient(
+        timeout=httpx2.Timeout(timeout_s),
+        limits=httpx2.Limits(
+            max_connections=max_connections,
+            max_keepalive_connections=max_connections,
+            keepalive_expiry=_KEEPALIVE_S,
+        ),
+        # One session's cookies are not another's: none is kept, those of clients pass.
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+        trust_env=False,  # a proxy of the environment is not meant for the engine
+    )
+
+
+async def read_body(response: httpx2.Response) -> bytearray:
+    """The unpacked body, put together as it comes: joining 130 MB at the end holds up the loop.
+
+    Raises:
+        httpx2.HTTPError: it breaks off, or its content encoding is not known.
+    """
+    encoding = response.headers.get("content-encoding", "").strip().lower()
+    if encoding not in _KNOWN_ENCODINGS:
+        raise httpx2.DecodingError(f"the engine's content-encoding {encoding!r} is not known")
+    body = bytearray()
+    async for chunk in response.aiter_bytes():
+        body += chunk
+    return body

@@ -1,0 +1,160 @@
+"""create_app: the embedded engine's routes, as an ASGI application."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import anyio
+import anyio.to_thread
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ...adapters.tokenizer import CHATML
+from .engine import Engine, Generation
+from .replies import Replies
+from .requests import (
+    BadRequestError,
+    ChatRequest,
+    GenerateRequest,
+    Job,
+    chat_job,
+    generate_job,
+    parsed,
+)
+
+# Requests that are generated at a time; the others wait.
+_NUM_THREADS: Final = 4
+_Handler = Callable[["EngineApp", Request], Awaitable[Response]]
+
+
+class AbortRequest(msgspec.Struct):
+    """The body of POST /abort_request."""
+
+    rid: str = ""
+    abort_all: bool = False
+
+
+class EngineApp:
+    """What the routes share: the engine, and the limit on requests at a time."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._limiter = anyio.CapacityLimiter(_NUM_THREADS)
+
+    async def run(self, job: Job) -> list[Generation]:
+        """All outputs of a job, generated in a thread."""
+        with self.engine.running(job.rid) as aborted:
+
+            def generate() -> list[Generation]:
+                return [
+                    self.engine.generate(job.prompt, job.params, job.tag, aborted, number)
+                    for number in range(job.params.n)
+                ]
+
+            return await anyio.to_thread.run_sync(generate, limiter=self._limiter)
+
+
+def create_app(engine: Engine) -> Starlette:
+    """The embedded engine as an ASGI application in SGLang's contract."""
+    app = EngineApp(engine)
+
+    def route(path: str, handler: _Handler, *methods: str) -> Route:
+        return Route(path, functools.partial(handler, app), methods=list(methods))
+
+    return Starlette(
+        routes=[
+            route("/health", _health, "GET"),
+            route("/v1/models", _models, "GET"),
+            route("/get_model_info", _model_info, "GET"),
+            route("/generate", _generate, "POST"),
+            route("/v1/chat/completions", _chat, "POST"),
+            route("/abort_request", _abort, "POST"),
+        ]
+    )
+
+
+async def _generate(app: EngineApp, request: Request) -> Response:
+    received = time.time()
+    try:
+        body = parsed(await request.body(), GenerateRequest)
+        job = generate_job(body, app.engine.settings)
+    except BadRequestError as error:
+        return _json({"error": {"message": str(error)}}, 400)
+    replies = Replies(app.engine.settings, job, received=received, dispatched=time.time())
+    return _json(replies.generate(await app.run(job)))
+
+
+async def _chat(app: EngineApp, request: Request) -> Response:
+    received = time.time()
+    try:
+        body = parsed(await request.body(), ChatRequest)
+        job = chat_job(body, app.engine.settings)
+    except BadRequestError as error:
+        return _refused(error)
+    replies = Replies(app.engine.settings, job, received=received, dispatched=time.time())
+    return _json(replies.chat(body, await app.run(job)))
+
+
+async def _abort(app: EngineApp, request: Request) -> Response:
+    try:
+        body = parsed(await request.body(), AbortRequest)
+    except BadRequestError as error:
+        return _refused(error)
+    if body.abort_all:
+        app.engine.abort_all()
+    else:
+        app.engine.abort(body.rid)
+    return Response()
+
+
+async def _health(_app: EngineApp, _request: Request) -> Response:
+    return Response()
+
+
+async def _models(app: EngineApp, _request: Request) -> Response:
+    settings = app.engine.settings
+    model = {
+        "id": settings.model,
+        "object": "model",
+        "created": int(time.time()),
+        "owned_by": "sample_wire",
+        "root": settings.model,
+        "parent": None,
+        "max_model_len": settings.max_context,
+    }
+    return _json({"object": "list", "data": [model]})
+
+
+async def _model_info(app: EngineApp, _request: Request) -> Response:
+    settings = app.engine.settings
+    return _json(
+        {
+            "model_path": settings.model,
+            "tokenizer_path": CHATML,
+            "is_generation": True,
+            "preferred_sampling_params": None,
+            "weight_version": settings.weight_version,
+        }
+    )
+
+
+def _refused(error: BadRequestError) -> Response:
+    """The refusal in OpenAI's form, as SGLang spells it."""
+    body = {
+        "object": "error",
+        "message": str(error),
+        "type": "BadRequest",
+        "param": None,
+        "code": 400,
+    }
+    return _json(body, 400)
+
+
+def _json(body: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(body), status, media_type="application/json")

@@ -1,0 +1,110 @@
+"""Running the embedded engine: from a thread of the caller's, or as a command."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+import uvicorn
+
+from .app import create_app
+from .engine import Engine
+from .model import RouterChoice
+from .settings import EngineSettings
+
+_HOST: Final = "127.0.0.1"
+_BACKLOG: Final = 128
+_KEEPALIVE_S: Final = 600  # tools may take minutes between two turns
+_INTERRUPTED: Final = 130
+
+
+@contextlib.contextmanager
+def serve_engine(
+    settings: EngineSettings | None = None,
+    *,
+    on_choice: Callable[[RouterChoice], None] | None = None,
+) -> Iterator[str]:
+    """Serves the embedded engine, which stands in for SGLang, from a thread of this process.
+
+    Leaving ends what it is generating, and the thread.
+
+    Args:
+        settings: None takes the defaults.
+        on_choice: is told, from other threads, what every router chose; see RouterChoice.
+
+    Yields:
+        The engine's URL, on a free loopback port.
+    """
+    engine = Engine(settings or EngineSettings(), on_choice)
+    with _listening(0) as sock:
+        server = _Server(engine)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
+        thread.start()
+        try:
+            yield _url(sock)
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serves the embedded engine until a signal comes; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m sample_wire.demo.engine",
+        description="The embedded engine, which stands in for SGLang where none is at hand.",
+    )
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
+    parser.add_argument("--seed", type=int, default=0, help="of the weights")
+    arguments = parser.parse_args(argv)
+    engine = Engine(EngineSettings(seed=arguments.seed))
+    with _listening(arguments.port) as sock:
+        print(f"embedded engine: serving on {_url(sock)}", flush=True)
+        try:
+            _Server(engine).run(sockets=[sock])
+        except KeyboardInterrupt:
+            return _INTERRUPTED
+    return 0
+
+
+class _Server(uvicorn.Server):
+    """Ends what the engine is generating before it waits for open requests."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        config = uvicorn.Config(
+            create_app(engine),
+            loop="uvloop",
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            log_level="warning",
+            access_log=False,
+            timeout_keep_alive=_KEEPALIVE_S,
+        )
+        super().__init__(config)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's."""
+        self._engine.abort_all()
+        await super().shutdown(sockets)
+
+
+def _listening(port: int) -> socket.socket:
+    """A socket that listens already, so that nobody need wait for the server to start."""
+    sock = socket.socket()
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((_HOST, port))
+        sock.listen(_BACKLOG)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _url(sock: socket.socket) -> str:
+    return f"http://{_HOST}:{sock.getsockname()[1]}"

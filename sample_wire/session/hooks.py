@@ -1,0 +1,101 @@
+"""Hooks: which samples of a tree are trained on, and what is done to them before.
+
+A hook is a function (samples, session_metadata) -> list.  The pick chooses among the leaves'
+samples; the post-process may change those that are left, and says which are sent.  An operator
+names hooks by dotted paths; the default ones are in `tree_samples`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Self
+
+from ..errors import SessionError
+from ._dotted import imported
+from .tree_samples import drop_retries, train_once
+
+Hook = Callable[[list[Any], dict[str, Any]], list[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class SampleHooks:
+    """The two hooks of a server, with the paths that they were named by."""
+
+    pick: Hook
+    pick_path: str
+    post_process: Hook
+    post_process_path: str
+
+    @classmethod
+    def load(cls, pick: str | None = None, post_process: str | None = None) -> Self:
+        """The hooks at these dotted paths; None is the default one.
+
+        Raises:
+            ValueError: nothing at a path, or no synchronous function of two arguments.
+        """
+        pick, post_process = pick or _path_of(drop_retries), post_process or _path_of(train_once)
+        return cls(
+            _loaded(pick, "pick hook"),
+            pick,
+            _loaded(post_process, "post-process hook"),
+            post_process,
+        )
+
+    def apply(
+        self, samples: list[Any], session_metadata: dict[str, Any], sample_type: type
+    ) -> list[Any]:
+        """The samples that are sent.
+
+        Args:
+            samples: one for each leaf that has one, in the order of commits.
+            session_metadata: what the session tells of itself.
+            sample_type: the class that the post-process gives instances of.
+
+        Raises:
+            SessionError: 422 "hook_failed": a hook raised, or gave what it must not.
+        """
+        picked = self._called(self.pick, "pick", list(samples), session_metadata)
+        given = {id(sample) for sample in samples}
+        found = [id(sample) for sample in picked]
+        if not given.issuperset(found) or len(set(found)) < len(found):
+            raise self._failed("pick", "it gave a sample twice, or one that it was not given")
+        done = self._called(self.post_process, "post-process", picked, session_metadata)
+        if not all(isinstance(sample, sample_type) for sample in done):
+            raise self._failed("post-process", f"it gave something that is no {sample_type}")
+        return done
+
+    def _called(
+        self, hook: Hook, what: str, samples: list[Any], session_metadata: dict[str, Any]
+    ) -> list[Any]:
+        try:
+            answer: object = hook(samples, session_metadata)
+        except Exception as error:
+            raise self._failed(what, f"{type(error).__name__}: {error}") from error
+        if not isinstance(answer, list):
+            raise self._failed(what, f"it gave a {type(answer).__name__}, not a list")
+        return answer
+
+    def _failed(self, what: str, why: str) -> SessionError:
+        return SessionError(
+            f"the {what} hook failed (pick {self.pick_path}, post-process "
+            f"{self.post_process_path}): {why}",
+            code="hook_failed",
+            http_status=422,
+        )
+
+
+def _path_of(hook: Hook) -> str:
+    return f"{hook.__module__}.{hook.__name__}"
+
+
+def _loaded(path: str, what: str) -> Hook:
+    found = imported(path, what)
+    try:
+        inspect.signature(found).bind([], {})
+    except TypeError:
+        raise ValueError(f"{what} {path!r} does not take (samples, session_metadata)") from None
+    except ValueError:
+        pass  # a builtin that does not tell; it shows when it is called
+    return found
