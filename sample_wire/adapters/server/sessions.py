@@ -10,6 +10,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from ..engines import fast_base64_encoder
 from .bodies import check_handshake
 from .sending import SlicedResponse
 from .state import ServerState
@@ -43,7 +44,8 @@ async def dump(state: ServerState, request: Request) -> Response:
     session = state.session_of(request)
     mismatch = await state.reports.current(session)
     trajectory = state.session_of(request).trajectory
-    pieces = _dump_pieces(session.id, trajectory.iter_records(), trajectory.metadata(mismatch))
+    records = trajectory.iter_records(fast_base64_encoder())
+    pieces = _dump_pieces(session.id, records, trajectory.metadata(mismatch))
     return SlicedResponse(pieces, "application/json", None)
 
 
