@@ -33,6 +33,7 @@ class ServerState:
         field_set: of the payloads.
         sample_options: how samples are made.
         collecting_tree: held while the samples of a tree are made.
+        is_draining: whether new sessions are refused; those that are there go on.
 
     Raises:
         ValueError: a matcher, hook or kind that is none, or settings that exclude each other.
@@ -57,6 +58,7 @@ class ServerState:
         )
         self._locks: weakref.WeakKeyDictionary[Session, asyncio.Lock] = weakref.WeakKeyDictionary()
         self.collecting_tree = asyncio.Lock()
+        self.is_draining = False
         self._num_chats: collections.Counter[str] = collections.Counter()
 
     def session_of(self, request: Request) -> Session:
