@@ -1,0 +1,26 @@
+"""One Ray cluster on this machine for all tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+STORE_BYTES = 512 << 20
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[None]:
+    """A cluster of one node, on loopback; its workers run in processes of their own."""
+    import ray
+
+    ray.init(
+        num_cpus=4,
+        object_store_memory=STORE_BYTES,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="error",
+        _node_ip_address="127.0.0.1",
+    )
+    yield
+    ray.shutdown()
