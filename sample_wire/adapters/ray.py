@@ -29,7 +29,7 @@ import uvicorn
 from ray.exceptions import RayActorError
 
 from .server import ServerSettings, create_app
-from .server.processes import listening, raise_file_limit, server_config, url_of, with_instance
+from .server.processes import bound, raise_file_limit, server_config, url_of, with_instance
 from .server.state import ServerState
 
 __all__ = ["SessionServers", "start_session_servers"]
@@ -143,7 +143,7 @@ class _SessionServer:
         """Serves; gives the server's URL."""
         app = create_app(with_instance(settings))
         self._state: ServerState = app.state.server
-        sock = listening(settings.host, settings.port)
+        sock = bound(settings.host, settings.port)
         raise_file_limit()
         self._server = uvicorn.Server(server_config(app))
         self._serving = asyncio.create_task(self._server.serve(sockets=[sock]))

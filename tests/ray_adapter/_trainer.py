@@ -67,4 +67,4 @@ def to_tensors(samples: list[Sample]) -> list[dict[str, Any]]:
         same = all(tensors[name].data_ptr() == address(arrays[name]) for name in ARRAYS)
         found.append(seen_of(sample) | {"same": same, "sum": int(tensors["tokens"].sum())})
     last = packed_batch(samples).tensors["rollout_routed_experts"][-1]
-    return [one | {"last_row": last.unique().tolist()} for one in found]
+    return [one | {"last_row": sorted({*last.flatten().tolist()})} for one in found]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import pytest
 
+NODE_ADDRESS = "127.0.0.1"
 STORE_BYTES = 512 << 20
 
 
@@ -19,8 +21,8 @@ def cluster() -> Iterator[None]:
         object_store_memory=STORE_BYTES,
         include_dashboard=False,
         log_to_driver=False,
-        logging_level="error",
-        _node_ip_address="127.0.0.1",
+        logging_level=logging.ERROR,
+        _node_ip_address=NODE_ADDRESS,
     )
     yield
     ray.shutdown()
