@@ -10,6 +10,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from ...errors import SessionError
 from ..engines import fast_base64_encoder
 from .bodies import check_handshake
 from .sending import SlicedResponse
@@ -25,6 +26,12 @@ async def create(state: ServerState, request: Request) -> Response:
     """POST /sessions: a new session, what its samples will look like, and on which server."""
     wire = {"field_set": state.field_set, "schema": state.schema.fingerprint(state.field_set)}
     check_handshake(await request.body(), wire)
+    if state.is_draining:
+        raise SessionError(
+            "the server takes no new sessions: it is about to stop",
+            code="draining",
+            http_status=503,
+        )
     state.drop_idle()
     session = state.registry.create(time.monotonic())
     return JSONResponse({"session_id": session.id, **wire, **_instance(state)})
