@@ -39,6 +39,7 @@ class LogProbs(msgspec.Struct):
     """OpenAI's log-probabilities."""
 
     class Entry(msgspec.Struct):
+        token: str | None = None
         logprob: float | None = None
 
     content: list[Entry] | None = None

@@ -30,6 +30,7 @@ from ._reply_types import (
 )
 
 _NULL: Final = b"null"
+_ID_PREFIX: Final = "token_id:"  # vLLM's token-in endpoint names tokens by their ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +240,13 @@ def _vllm_outputs(typed: Any, choice: Any, turn: int) -> tuple[list[Any], list[A
     _check_count("token_ids", len(choice.token_ids), count, turn)
     if typed.usage is not None and typed.usage.completion_tokens is not None:
         _check_count("completion_tokens", typed.usage.completion_tokens, count, turn)
+    for index, (token_id, entry) in enumerate(zip(choice.token_ids, content, strict=True)):
+        if (
+            entry.token
+            and entry.token.startswith(_ID_PREFIX)
+            and entry.token.removeprefix(_ID_PREFIX) != str(token_id)
+        ):
+            raise AssemblyError(f"log-prob {index} of {count} is that of another id", turn=turn)
     return choice.token_ids, [entry.logprob for entry in content]
 
 

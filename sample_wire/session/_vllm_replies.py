@@ -52,7 +52,8 @@ def check_generated(body: Any) -> None:
     Raises:
         SessionError: 502 "bad_engine_reply".
     """
-    first_choice(body)
+    if "meta_info" in first_choice(body):
+        raise bad_reply("it has meta_info, which vLLM does not tell")
     try:
         msgspec.convert(body, _Reply)
     except msgspec.ValidationError as error:

@@ -124,6 +124,15 @@ def test_a_vllm_reply_without_log_probs_is_refused(logprobs: Any, sent: Any) -> 
 
 
 @both_forms
+def test_log_probs_that_name_other_ids_are_refused(sent: Any) -> None:
+    record = vllm([1, 2, 3], [4, 5])
+    entries = record["response"]["choices"][0]["logprobs"]["content"]
+    for entry, token in zip(entries, ["token_id:4", "token_id:99"], strict=True):
+        entry["token"] = token
+    assert "log-prob 1 of 2 is that of another id" in str(fault_of(sent(record)))
+
+
+@both_forms
 def test_a_count_of_usage_that_is_not_that_of_the_ids_is_refused(sent: Any) -> None:
     record = vllm([1, 2, 3], [4])
     record["response"]["usage"]["completion_tokens"] = 2
