@@ -112,11 +112,9 @@ MEASURED: Final[dict[str, Figure]] = {
     "tree assemble": Figure("assemble 16 leaves of P, and encode them unjoined", "ms"),
     "records memory": Figure("resident set of the session's records as parsed JSON", "x"),
     "collect whole": Figure("collect P over HTTP and decode it", "ms"),
-    "chat full whole": Figure(
-        "P's 50th turn over HTTP, full-prefix reply, the engine's part too", "ms"
-    ),
+    "chat full whole": Figure("P's 50th turn over HTTP, full-prefix reply, engine included", "ms"),
     "chat incremental whole": Figure(
-        "P's 50th turn over HTTP, incremental reply, the engine's part too", "ms"
+        "P's 50th turn over HTTP, incremental reply, engine included", "ms"
     ),
     "health full": Figure("/health, p99, during full-prefix chat of P's 50th turn", "ms"),
     "client memory content": Figure("peak of httpx2's own reading of the reply", "payloads"),

@@ -39,7 +39,7 @@ def full_prefix_server(effort: Effort) -> Results:
         session_id = _with_memory(site, results)
         results |= _last_turn(site, session_id, effort)
         results |= _collected(site, session_id, effort)
-        results |= _faster_than_dump(site, session_id)
+        results |= _faster_than_dump(site, session_id, effort.session)
         with watched(site.port) as health:
             for _ in range(effort.gap_rounds):
                 site.chat(session_id, site.session.num_turns - 1)
@@ -55,7 +55,9 @@ def incremental_server(effort: Effort) -> Results:
         chatting = site.talk(last + 1)
         calls, whole_s = _calls(site, lambda: site.chat(chatting, last), effort.rounds)
         inside = [_in_server_s(call) for call in calls]
-        results["chat incremental"] = Result(median(inside), min(inside))
+        cpu_ms = median(call.cpu_s - call.engine_cpu_s for call in calls) * 1e3
+        cpu = f"processor time: {cpu_ms:.2f} ms"
+        results["chat incremental"] = Result(median(inside), min(inside), cpu)
         results["chat incremental whole"] = Result(median(whole_s), min(whole_s))
         with ThreadPoolExecutor(NUM_COLLECTED) as pool:
             sessions = [*pool.map(site.talk, [last + 1] * NUM_COLLECTED)]
@@ -133,7 +135,7 @@ def _collected(site: Site, session_id: str, effort: Effort) -> Results:
     }
 
 
-def _faster_than_dump(site: Site, session_id: str) -> Results:
+def _faster_than_dump(site: Site, session_id: str, shape: str) -> Results:
     """Collecting beside the straightforward way, once, which fetches all records and assembles.
 
     Where memory is short it is a session of the first turns, and the row says how many.
@@ -156,7 +158,7 @@ def _faster_than_dump(site: Site, session_id: str) -> Results:
         f"records dump, {count} turns: {theirs_s * 1e3:.0f} ms, {server_s * 1e3:.0f} of them in "
         f"the server; ours: {ours_s * 1e3:.0f} ms"
     )
-    where = None if all_turns else f"{count} turns"
+    where = None if all_turns else f"{count} turns of shape {shape}"
     return {"collect ratio": Result(theirs_s / ours_s, peer=peer, measured_at=where)}
 
 
@@ -178,13 +180,17 @@ def _load(
     """Collects all sessions at once, some times over, while one more goes on chatting."""
     last = site.session.num_turns - 1
     collects: list[Future[Any]] = [
-        pool.submit(lambda: [site.collect(one).empty_reason for _ in range(rounds)])
-        for one in sessions
+        pool.submit(_collect_again, site, one, rounds) for one in sessions
     ]
     while not all(collect.done() for collect in collects):
         site.chat(chatting, last)
     for collect in collects:
         collect.result()
+
+
+def _collect_again(site: Site, session_id: str, rounds: int) -> None:
+    for _ in range(rounds):
+        site.collect(session_id)
 
 
 def _told(health: Health, name: str) -> Results:

@@ -7,6 +7,7 @@ knows neither the replies nor the rows of the session: its memory is what a serv
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import sys
 from collections.abc import Mapping, MutableMapping, Sequence
@@ -20,9 +21,9 @@ import numpy.typing as npt
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from benchmarks._client import LOOPBACK
-from benchmarks._event_loop import Ticker
+from benchmarks._event_loop import TICK_S, Ticker
 from sample_wire.adapters.server import ServerSettings, create_app
-from sample_wire.adapters.server.processes import _serve
+from sample_wire.adapters.server.processes import serve_on
 from sample_wire.adapters.server.upstream import Engine, EngineReply
 from sample_wire.assembly import RoutingSpec
 from sample_wire.session import Message
@@ -52,12 +53,14 @@ class Call(msgspec.Struct):
         whole_s: to the response's end.
         engine_s: of both, what the engine and the transport to and from it took.
         cpu_s: processor time of the server's thread from head to head.
+        engine_cpu_s: of that, what the transport to and from the engine took.
     """
 
     ready_s: float = 0.0
     whole_s: float = 0.0
     engine_s: float = 0.0
     cpu_s: float = 0.0
+    engine_cpu_s: float = 0.0
 
 
 _current: ContextVar[Call] = ContextVar("call")
@@ -69,12 +72,15 @@ class Meter:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._calls: list[Call] = []
+        self._num_open = 0
         self._ticker = Ticker()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
         elif scope["path"] == CALLS_PATH:
+            while self._num_open:  # a client has its answer before the call has ended here
+                await asyncio.sleep(TICK_S)
             await _answer(send, msgspec.json.encode(self._calls))
             self._calls.clear()
         elif scope["path"] == TICKER_PATH:
@@ -92,7 +98,9 @@ class Meter:
                 call.cpu_s = thread_time() - cpu_started
             await send(event)
 
+        self._num_open += 1
         await self._app(scope, receive, noted)
+        self._num_open -= 1
         call.whole_s = perf_counter() - started
         self._calls.append(call)
 
@@ -134,6 +142,9 @@ class SessionTokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         return "word " * len(ids)
 
+    def decode_message(self, ids: Sequence[int]) -> str:
+        return self.decode(ids)
+
     def mismatch(
         self,
         messages: Sequence[Message],  # noqa: ARG002  # the protocol's, as those below
@@ -159,13 +170,14 @@ def _time_engine_calls() -> None:
     send = Engine.send
 
     async def timed(self: Engine, *arguments: Any) -> EngineReply:
-        started = perf_counter()
+        call, started, cpu_started = _current.get(), perf_counter(), thread_time()
         try:
             return await send(self, *arguments)
         finally:
-            _current.get().engine_s += perf_counter() - started
+            call.engine_s += perf_counter() - started
+            call.engine_cpu_s += thread_time() - cpu_started
 
-    Engine.send = timed  # type: ignore[method-assign]  # the call itself is as it was
+    Engine.send = timed  # type: ignore[assignment,method-assign]  # the call is as it was
 
 
 def main(text: str) -> None:
@@ -180,7 +192,7 @@ def main(text: str) -> None:
     app.add_middleware(Meter)
     with socket.create_server((LOOPBACK, 0)) as sock:
         print(sock.getsockname()[1], flush=True)
-        _serve(app, sock)
+        serve_on(sock, app)
 
 
 if __name__ == "__main__":

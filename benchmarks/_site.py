@@ -91,15 +91,17 @@ class Site:
         return float(self._checked(self.http.delete(TICKER_PATH)).content)
 
     def resident_bytes(self) -> int:
-        """The server's resident set."""
+        """The server's resident set, once it is done with what it has answered."""
+        self.calls()
         return status_bytes("VmRSS", self._process)
 
     @cached_property
     def _requests(self) -> list[bytes]:
         """Each turn's request, with the whole conversation, as agents send it."""
-        session, messages, requests = self.session, [], []
-        for turn in range(session.num_turns):
-            num_new = session.num_prompt(0)
+        session, num_new = self.session, self.session.num_prompt(0)
+        messages: list[dict[str, Any]] = []
+        requests = []
+        for _ in range(session.num_turns):
             messages.append({"role": "user", "content": "words " * num_new})
             requests.append(json.dumps({"model": "m", "messages": messages}).encode())
             messages.append(said(session.turn_size - num_new))
@@ -138,7 +140,8 @@ def _process(
     command = [sys.executable, "-m", f"benchmarks.{module}", argument]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe) as process:
-        assert process.stdin is not None and process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
         try:
             with process.stdin as stream:
                 stream.write(given)

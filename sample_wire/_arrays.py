@@ -11,7 +11,7 @@ were contiguous, so views give wrong or foreign bytes; test_array_views holds th
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -25,6 +25,7 @@ _MSGPACK_FLOAT64: Final = 0xCB
 _MSGPACK_FLOAT64_ITEM: Final = np.dtype([("tag", "u1"), ("value", ">f8")])
 _UINT8: Final = np.dtype(np.uint8)
 _FLOAT64: Final = np.dtype(np.float64)
+_INT64: Final = np.dtype(np.int64)
 _IS_NUMPY_1: Final = np.__version__.startswith("1.")
 # Below this every integer is a float64 of its own.
 _EXACT_IN_FLOAT64: Final = 2**53
@@ -120,7 +121,7 @@ def _describe(value: object, found: Array) -> str:
 
 def _from_sequence(value: Sequence[object], dtype: np.dtype[Any]) -> Array:
     """A list or tuple, nested or not.  The flat fast paths refuse what they cannot prove."""
-    fast = _fast_flat(value, dtype)
+    fast = flat_packer(dtype)(value)
     if fast is not None:
         return fast
     found = _as_array(value)
@@ -132,26 +133,34 @@ def _from_sequence(value: Sequence[object], dtype: np.dtype[Any]) -> Array:
     return _exact_cast(found, dtype)
 
 
-def _fast_flat(value: Sequence[object], dtype: np.dtype[Any]) -> Array | None:
-    """Flat lists of floats, small non-negative ints, or ints; None where it is anything else.
+def flat_packer(dtype: np.dtype[Any]) -> Callable[[Sequence[object]], Array | None]:
+    """Packs flat lists of floats, small non-negative ints, or ints; None where it is anything else.
 
     struct and msgspec pack Python numbers two to eight times faster than numpy reads them, and
     neither takes a float for an int or the other way round without telling.
     """
     if dtype == _FLOAT64:
-        return _packed_floats(value)
+        return _packed_floats
     if dtype == _UINT8:
-        return _packed_small_ints(value)
+        return _packed_small_ints
+    if dtype == _INT64:
+        return _packed_ints
     if dtype.kind == "i":
-        if _IS_NUMPY_1 and np.bool_ in map(type, value):
-            return None  # numpy 1 warns where such a scalar is taken for an integer
-        try:
-            packed = struct.pack(f"{len(value)}q", *value)
-        except (struct.error, TypeError, OverflowError):
-            return None
-        integers = np.frombuffer(packed, np.int64)
-        return integers if dtype.itemsize == 8 else _exact_cast(integers, dtype)
-    return None
+        return lambda value: _narrow(_packed_ints(value), dtype)
+    return lambda _value: None
+
+
+def _packed_ints(value: Sequence[object]) -> Array | None:
+    if _IS_NUMPY_1 and np.bool_ in map(type, value):
+        return None  # numpy 1 warns where such a scalar is taken for an integer
+    try:
+        return np.frombuffer(struct.pack(f"{len(value)}q", *value), _INT64)
+    except (struct.error, TypeError, OverflowError):
+        return None
+
+
+def _narrow(integers: Array | None, dtype: np.dtype[Any]) -> Array | None:
+    return None if integers is None else _exact_cast(integers, dtype)
 
 
 def _packed_floats(value: Sequence[object]) -> Array | None:

@@ -225,25 +225,34 @@ def build_container(
     tensors: list[TensorToWrite], metadata: Mapping[str, str] | None = None
 ) -> Payload:
     """Lays tensors out (sorting the list) and writes the header; the pieces are aliased."""
-    parts: list[str] = [] if metadata is None else [f'"{_METADATA_KEY}":{_map_json(metadata)}']
+    entries = [] if metadata is None else [f'"{_METADATA_KEY}":{_map_json(metadata)}']
     pieces: list[Piece] = []
     position = 0
     tensors.sort()
     for _, name, wire_name, shape, tensor_pieces, nbytes in tensors:
         stop = position + nbytes
+        head, middle, end = entry_text(name, wire_name)
         axes = ",".join(map(str, shape)) if len(shape) != 1 else shape[0]
-        parts.append(
-            f'{_quoted(name)}:{{"dtype":"{wire_name}","shape":[{axes}],'
-            f'"data_offsets":[{position},{stop}]}}'
-        )
+        entries.append(f"{head}{axes}{middle}{position},{stop}{end}")
         pieces += tensor_pieces
         position = stop
-    header = f"{{{','.join(parts)}}}".encode()
+    return payload_of(entries, pieces, position)
+
+
+def payload_of(entries: Sequence[str], pieces: Sequence[Piece], data_bytes: int) -> Payload:
+    """The payload of a header's entries and the data's pieces, data_bytes in total."""
+    header = f"{{{','.join(entries)}}}".encode()
     header += b" " * (-len(header) % _ALIGNMENT)
     if len(header) > MAX_HEADER_BYTES:
         raise EncodeError(f"the header is {len(header)} bytes, the format's cap is 100 MB")
     head = len(header).to_bytes(PREFIX_BYTES, "little") + header
-    return Payload.of_pieces([memoryview(head), *pieces], len(head) + position)
+    return Payload.of_pieces([memoryview(head), *pieces], len(head) + data_bytes)
+
+
+@functools.lru_cache(maxsize=4096)  # names repeat from payload to payload
+def entry_text(name: str, wire_name: str) -> tuple[str, str, str]:
+    """What stands before a tensor's axes, between them and its offsets, and after those."""
+    return f'{_quoted(name)}:{{"dtype":"{wire_name}","shape":[', '],"data_offsets":[', "]}"
 
 
 def _tensor(name: str, array: Array) -> TensorToWrite:
@@ -265,7 +274,6 @@ def _tensor(name: str, array: Array) -> TensorToWrite:
         ) from None
 
 
-@functools.lru_cache(maxsize=4096)  # names repeat from payload to payload
 def _quoted(name: str) -> str:
     if name.isascii() and name.replace(".", "").isidentifier() and name != _METADATA_KEY:
         return f'"{name}"'

@@ -12,4 +12,7 @@ def tuple_getter(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
     """Reads attributes of an object as a tuple; at C speed where there are several."""
     if len(names) > 1:
         return typing.cast(Callable[[Any], tuple[Any, ...]], operator.attrgetter(*names))
-    return lambda item: tuple(getattr(item, name) for name in names)
+    if names:
+        only = operator.attrgetter(*names)
+        return lambda item: (only(item),)
+    return lambda _item: ()

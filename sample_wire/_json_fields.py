@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -30,13 +30,13 @@ class JsonField:
 
     __slots__ = (
         "_decode",
-        "_default",
         "_is_mapping",
         "annotation",
         "is_free",
         "is_shallow",
         "is_text",
         "name",
+        "new_default",
         "omit_default",
         "record_keys",
         "sets",
@@ -53,17 +53,14 @@ class JsonField:
         self._is_mapping = field.annotation == _MAPPING
         self.is_text = field.annotation is str
         self.record_keys = _record_keys(field.annotation)
-        self._default: Any = field.default
+        # Makes a new default value; every field with omit_default has one.
+        self.new_default: Any = field.default
         try:
             self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(field.annotation).decode
         except TypeError as error:
             raise SchemaError(
                 f"field {field.name} cannot be typed in JSON: {error}", field=field.name
             ) from None
-
-    def new_default(self) -> Any:
-        """A new default value; called only for a field with omit_default, which has one."""
-        return self._default()
 
     def plain_free(self, value: Any) -> Any:
         """A free-form value as plain JSON values of the annotated type.
@@ -107,11 +104,17 @@ class JsonField:
         )
 
 
-def is_flat(value: Any) -> bool:
-    """Whether a parsed value has no arrays or objects in it."""
-    if type(value) is dict:
-        return _SCALARS.issuperset(map(type, value.values()))
-    return type(value) in _SCALARS
+def are_flat(values: Iterable[Any]) -> bool:
+    """Whether parsed values have no arrays or objects in them."""
+    for value in values:
+        if type(value) is not dict:
+            if type(value) not in _SCALARS:
+                return False
+            continue
+        for item in value.values():
+            if type(item) not in _SCALARS:
+                return False
+    return True
 
 
 def _numpy_scalar(value: Any) -> Any:

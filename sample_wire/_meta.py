@@ -19,7 +19,7 @@ import msgspec
 
 from ._declarations import NULLS_KEY
 from ._json import MAX_JSON_DEPTH, StrictJsonError, encode_json, exceeds_depth, strict_loads
-from ._json_fields import SAMPLE_DEPTH, JsonField, is_flat
+from ._json_fields import SAMPLE_DEPTH, JsonField, are_flat
 from ._plain import NotPlainError, check_writable, may_hold_unreadable, plain
 from .errors import (
     DecodeError,
@@ -55,6 +55,7 @@ class Documents:
         "_defaults",
         "_fields",
         "_free",
+        "_free_names",
         "_is_shallow",
         "_sample",
         "_texts",
@@ -68,6 +69,7 @@ class Documents:
         self._defaults = [(at, value, encode_json(value)) for at, value in defaults]
         self._texts = [at for at, field in numbered if field.is_text]
         self._free = [(at, field) for at, field in numbered if field.is_free]
+        self._free_names = [field.name for field in json_fields if field.is_free]
         # Those that may be left out come last, so that all can be given by position.
         typed = [at for at, field in numbered if not (field.is_text or field.is_free)]
         self._typed = sorted(typed, key=lambda at: json_fields[at].omit_default)
@@ -144,23 +146,19 @@ class Documents:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             _check_depth(text, max_depth)
             _refuse_document(text, error)
-        if not (canonical and max_depth >= _SHALLOW_DEPTH and self._has_only_flat(document)):
+        free = [document.session_metadata]
+        for sample in document.samples:
+            for name in self._free_names:
+                free.append(getattr(sample, name))
+        # The values tell depth sooner than a search of the text, where a response is large.
+        is_shallow = canonical and self._is_shallow and are_flat(free)
+        if not is_shallow or max_depth < _SHALLOW_DEPTH:
             _check_depth(text, max_depth)
-        _check_format(document.format)
+        if document.format is not msgspec.UNSET:
+            _check_format(document.format)
         if not canonical:
             self._check_unusual(text, max_depth)
         return document
-
-    def _has_only_flat(self, document: Any) -> bool:
-        """Whether a canonical document nests no deeper than _SHALLOW_DEPTH, told from its values:
-        the text of a large response takes longer to search."""
-        if not (self._is_shallow and is_flat(document.session_metadata)):
-            return False
-        for sample in document.samples:
-            for _, field in self._free:
-                if not is_flat(getattr(sample, field.name)):
-                    return False
-        return True
 
     def _check_unusual(self, text: bytes, max_depth: int) -> None:
         """A document that is not spelled as ours: refuses repeated keys and lacking ones."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 import typing
 
 from ._declarations import Axis, Computed, Json
-from ._direct import DirectReader
+from ._direct import direct_read
+from ._direct_write import direct_write
 from ._getters import tuple_getter
 from ._json_fields import JsonField
 from ._meta import Documents
@@ -35,14 +36,15 @@ class Plan:
         updates: names of JSON fields that update the template's mapping.
         keeps: names of JSON fields whose null keeps the template's value.
         documents, overlay: the JSON of all samples; the way onto a template.
-        direct: the short way to read one sample; None where a field is of several tensors.
+        direct_read, direct_write: the short ways of one sample; None where there are none.
     """
 
     __slots__ = (
         "array_values",
         "arrays",
         "axis_names",
-        "direct",
+        "direct_read",
+        "direct_write",
         "documents",
         "json_axes",
         "json_fields",
@@ -89,11 +91,9 @@ class Plan:
         self.keeps = tuple(n for n, owner in owners.items() if owner.null == "template")
         self.documents = Documents(self.json_fields)
         self.overlay = Overlay(schema, computed)
-        self.direct: DirectReader | None = None
-        if self.arrays and all(map(DirectReader.takes, self.arrays)):
-            self.direct = DirectReader(
-                self.arrays, self.json_fields, self.documents, self.axis_names
-            )
+        parts = self.arrays, self.json_fields, self.documents
+        self.direct_read = direct_read(*parts)
+        self.direct_write = direct_write(*parts)
 
 
 def plan_of(schema: Schema, field_set: int) -> Plan:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ._arrays import Array, ValueRefusedError, wire_array
+from ._arrays import Array, ValueRefusedError, flat_packer, wire_array
 from ._container import Container, TensorRef, TensorToWrite, tensor_of
 from ._declarations import Axis, Computed, Field, Ragged, Rows, Tensor, wire_of
 from ._dtypes import BY_WIRE_NAME, WireDtype
@@ -39,6 +39,7 @@ class DenseField:
 
     __slots__ = (
         "_dtype",
+        "_pack",
         "_strict",
         "_wire_name",
         "is_list",
@@ -65,6 +66,7 @@ class DenseField:
         self.wire = typing.cast(WireDtype, wire_of(codec))
         self._wire_name = self.wire.name
         self._dtype = self.wire.dtype
+        self._pack = flat_packer(self._dtype)
 
     def encode(self, index: int, value: Any, tensors: list[TensorToWrite]) -> tuple[int, ...]:
         """Adds the value's tensors to the list; returns the shape its rows are counted by.
@@ -83,6 +85,19 @@ class DenseField:
             self._check_rank(len(shape))
         tensors.append(tensor_of(f"{self.name}.{index}", self.wire, value))
         return shape
+
+    def converted(self, value: Any) -> Array | None:
+        """A value as a wire array; None where it is none."""
+        if value is None:
+            return None
+        try:
+            if type(value) is list and not self._strict:
+                packed = self._pack(value)
+                if packed is not None:
+                    return packed
+            return wire_array(value, self._dtype, strict=self._strict)
+        except ValueRefusedError:
+            return None
 
     def _encode_blocks(
         self, index: int, value: RowBlocks, tensors: list[TensorToWrite]

@@ -23,8 +23,8 @@ from ._meta import META_TENSOR, write_document
 from ._plan import Plan, plan_of
 from .errors import EncodeError
 from .overlay import independent, updated
-from .payload import Payload
-from .reader import MAX_SAMPLES, read_samples
+from .payload import Payload, as_bytes_view
+from .reader import MAX_SAMPLES, PayloadReader
 from .rows import Axes, RowRuleError, check_rows
 from .sample import Sample
 from .schema import Schema, schema_of
@@ -62,16 +62,14 @@ def encode_samples(
         session_metadata: a JSON object about the session, or None for an empty one.
         empty_reason: text that says why there are no samples, or None.
         field_set: 1, or 2 to carry reward as well.
-        schema: None takes the schema that the samples' class declares on itself; then they
-            are all of one class.
+        schema: None takes what the samples' class declares; then they are all of one class.
 
     Returns:
         The unjoined payload.  It aliases the samples' arrays wherever those are C-contiguous
         native arrays of the wire dtype: change none of them before it is sent.
 
     Raises:
-        EncodeError: a value would not come back equal, or a row rule is broken; names the
-            sample, the field, and for a number its position.
+        EncodeError: a value would not come back equal, or a row rule is broken; it is named.
         TypeError: a sample is not of the schema's class.
 
     Cost: no copy of an array that is in wire form; one of every other.
@@ -83,6 +81,21 @@ def encode_samples(
     only = type(samples[0]) if samples and schema is None else None
     schema = schema or (schema_of(only) if only else Sample.__sample_schema__)
     plan = plan_of(schema, field_set)
+    if len(samples) == 1 and plan.direct_write is not None and type(samples[0]) is plan.sample_type:
+        payload = plan.direct_write(samples[0], session_metadata, empty_reason)
+        if payload is not None:
+            return payload
+    return _encode_samples(plan, samples, only, session_metadata, empty_reason)
+
+
+def _encode_samples(
+    plan: Plan,
+    samples: Sequence[object],
+    only: type | None,
+    session_metadata: dict[str, Any] | None,
+    empty_reason: str | None,
+) -> Payload:
+    """The general way; `only` is the class that all samples must have, if any."""
     tensors: list[TensorToWrite] = []
     documents: list[bytes] = []
     for index, sample in enumerate(samples):
@@ -151,40 +164,53 @@ def decode_samples(
     max_header_bytes: int = MAX_HEADER_BYTES,
     schema: Schema | None = None,
 ) -> SamplesReply[SampleT]:
-    """The samples of a payload, each laid over a copy of the template.
+    """The samples of a payload, each laid over a copy of the template, which stays as it is.
 
     Args:
         buffer: bytes, bytearray, memoryview, mmap, SharedMemory or Payload.
-        template: the trainer's input sample; never changed.
         field_set: the field set that the other side was asked for.
-        copy: False gives read-only views of the buffer, which they keep alive.  True gives
-            writable arrays of their own, the way to edit one in place.
-        max_samples: more samples are refused.
-        max_depth: JSON that nests deeper is refused.
-        max_header_bytes: a longer container header is refused.
+        copy: False gives read-only views that keep the buffer alive; copy=True, writable arrays.
+        max_samples, max_depth, max_header_bytes: more samples, deeper JSON, longer headers are
+            refused.
         schema: None takes the schema that the template's class declares on itself.
 
     Returns:
-        Samples of the template's type: computed fields from the payload, mappings such as
-        metadata updated, all other fields from the template with containers of their own
-        (its arrays shared read-only, or copied with copy=True).
+        Computed fields from the payload, mappings such as metadata updated, all else from the
+        template with containers of its own; its arrays shared read-only, or copied with copy.
 
     Raises:
-        DecodeError: ContainerError, MetaError, FieldError, VersionError or LimitError; never
-            anything else for any bytes.
+        DecodeError: never anything else for any bytes.
         TemplateError: the template already carries computed state.
         TypeError: buffer is not bytes-like, or template not of the schema's class.
-
-    Cost: no copy of an array that is aligned in the buffer.
 
     Source: SPEC sections 8 and 9.
     """
     plan = plan_for(template, field_set, schema)
-    document, decoded = read_samples(buffer, plan, max_samples, max_depth, max_header_bytes)
+    document, decoded = _read(plan, buffer, max_samples, max_depth, max_header_bytes)
     if decoded:
         plan.overlay.check_template(template)
-    samples = [_lay_over(plan, template, values, copy) for values in decoded]
+    samples = []
+    for values in decoded:
+        samples.append(_lay_over(plan, template, values, copy))
     return SamplesReply(samples, document.session_metadata, document.empty_reason)
+
+
+def _read(
+    plan: Plan, buffer: object, max_samples: int, max_depth: int, max_header_bytes: int
+) -> tuple[Any, list[dict[str, Any]]]:
+    """The document of a payload, and the fields of each sample."""
+    if plan.direct_read is not None and max_samples > 0 and not isinstance(buffer, Payload):
+        found = plan.direct_read(as_bytes_view(buffer), max_depth, max_header_bytes)
+        if found is not None:
+            return found
+    reader = PayloadReader(
+        buffer,
+        plan,
+        max_samples=max_samples,
+        max_depth=max_depth,
+        max_header_bytes=max_header_bytes,
+    )
+    return reader.document, [reader.values(index) for index in range(len(reader.refs))]
 
 
 def plan_for(template: object, field_set: int, schema: Schema | None) -> Plan:
@@ -193,8 +219,9 @@ def plan_for(template: object, field_set: int, schema: Schema | None) -> Plan:
     Raises:
         TypeError: the template is not of the schema's class.
     """
-    schema = schema or schema_of(type(template))
-    if not isinstance(template, schema.sample_type):
+    if schema is None:
+        schema = schema_of(type(template))
+    elif not isinstance(template, schema.sample_type):
         raise TypeError(
             f"the template is a {type(template).__name__}, not a {schema.sample_type.__name__}"
         )

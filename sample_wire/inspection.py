@@ -137,17 +137,13 @@ def inspect_payload(
     max_samples: int = MAX_SAMPLES,
     max_ids: bool = True,
 ) -> PayloadSummary:
-    """A summary of a payload.
+    """A summary of a payload; it holds no view of the buffer.
 
     Args:
         buffer: bytes, bytearray, memoryview, mmap, SharedMemory or Payload.
         schema: None takes Sample's own.
-        field_set: the field set that the payload was asked for.
-        max_samples: more samples are refused.
+        field_set, max_samples: as for decode_samples.
         max_ids: False leaves R3's bytes untouched, and its largest id out.
-
-    Returns:
-        A record that holds no view of the buffer.
 
     Raises:
         DecodeError: as for decode_samples, but for what only the bytes of other tensors show.
@@ -156,8 +152,8 @@ def inspect_payload(
     Cost: temporary copies of the masks and log-probs of one sample; of R3, 4 MiB at most.
     """
     schema = schema or Sample.__sample_schema__
-    plan = plan_of(schema, field_set)
     payload_bytes = buffer.nbytes if isinstance(buffer, Payload) else as_bytes_view(buffer).nbytes
+    plan = plan_of(schema, field_set)
     reader = PayloadReader(buffer, plan, max_samples=max_samples)
     asked = plan.names & (_NAMED | {field.name for field in schema.axis_fields.values()})
     array_names = [array.name for array in plan.arrays]
@@ -172,6 +168,12 @@ def inspect_payload(
         for index in range(len(reader.refs))
         for refs in [reader.named_refs(index)]
     ]
+    return _of_payload(reader, samples, payload_bytes, field_set)
+
+
+def _of_payload(
+    reader: PayloadReader, samples: list[SampleSummary], payload_bytes: int, field_set: int
+) -> PayloadSummary:
     r3_bytes = sum(sample.r3.nbytes for sample in samples if sample.r3)
     return PayloadSummary(
         payload_bytes=payload_bytes,

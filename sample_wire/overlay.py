@@ -10,19 +10,16 @@ import copy
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from itertools import compress, repeat
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 
 from ._declarations import Computed, Field
-from ._getters import tuple_getter
 from .errors import TemplateError
 from .schema import SampleBase, Schema
 
 _SHARED: Final = frozenset({str, int, float, bool, bytes, complex, type(None)})
-_NEEDS_COPY: Final = dict.fromkeys(_SHARED, False)
 _Setter = Callable[[Any, str, Any], None]
 
 
@@ -36,14 +33,11 @@ class Overlay:
 
     __slots__ = (
         "_accumulators",
-        "_guarded",
         "_kept",
         "_names",
         "_reserved",
         "_response_rows",
         "_set",
-        "_usual",
-        "_usual_types",
     )
 
     def __init__(self, schema: Schema, computed: tuple[Field, ...]) -> None:
@@ -51,22 +45,14 @@ class Overlay:
         self._names = frozenset(field.name for field in schema.fields)
         self._kept = [field.name for field in schema.fields if field not in computed]
         self._set = field_setter(schema.sample_type)
-        accumulators = [
-            field
+        self._accumulators = [
+            (field.name, _comparable(field.default))
             for field, owner in owners
             if isinstance(owner, Computed) and owner.merge in ("sum", "extend") and not owner.sets
         ]
-        self._accumulators = [field.name for field in accumulators]
         self._response_rows = [
             field.name for field, owner in owners if not isinstance(owner, Computed) and owner.rows
         ]
-        self._guarded = tuple_getter([*self._accumulators, *self._response_rows])
-        # What they are in a template that is as new; types too, for an array has no plain ==.
-        self._usual = (
-            *(_comparable(field.default) for field in accumulators),
-            *(None for _ in self._response_rows),
-        )
-        self._usual_types = [*map(type, self._usual)]
         self._reserved = [
             (field.name, key)
             for field, owner in owners
@@ -84,20 +70,11 @@ class Overlay:
 
         Source: SPEC section 8.
         """
-        guarded = self._guarded(template)
-        if [*map(type, guarded)] != self._usual_types or guarded != self._usual:
-            self._check_guarded(template)
-        for name, key in self._reserved:
-            if key in _mapping(name, getattr(template, name)):
-                raise TemplateError(
-                    f"template field {name} must not hold {key}: it is aligned to a response",
-                    field=name,
-                )
-
-    def _check_guarded(self, template: Any) -> None:
-        """The same, for a template that is not as new."""
-        for name in self._accumulators:
-            if not _is_neutral(getattr(template, name)):
+        for name, default in self._accumulators:
+            value = getattr(template, name)
+            if type(value) is type(default) and value == default:
+                continue  # the usual case, decided at C speed
+            if not _is_neutral(value):
                 raise TemplateError(
                     f"template field {name} must be empty: the reply brings its own", field=name
                 )
@@ -107,11 +84,34 @@ class Overlay:
                 raise TemplateError(
                     f"template field {name} must be None: it is aligned to a response", field=name
                 )
+        for name, key in self._reserved:
+            value = getattr(template, name)
+            if key in (value if type(value) is dict else _mapping(name, value)):
+                raise TemplateError(
+                    f"template field {name} must not hold {key}: it is aligned to a response",
+                    field=name,
+                )
 
     def apply(self, template: Any, values: Mapping[str, Any], *, copy_arrays: bool) -> Any:
         """A new sample: the template's fields, own containers, with the values laid over."""
-        if isinstance(template, SampleBase):
-            return self._apply_to_own(template, values, copy_arrays)
+        if not isinstance(template, SampleBase):
+            return self._apply_to_foreign(template, values, copy_arrays)
+        # An instance of our own base class is its `__dict__`.
+        sample = object.__new__(type(template))
+        state: dict[str, Any] = {**template.__dict__, **values}
+        kept = self._kept
+        if len(state) != len(self._names):  # there is more, or less, than the fields
+            for name in self._derived(template):
+                del state[name]
+            kept = [name for name in state if name not in values]
+        for name in kept:
+            value = state.get(name)
+            if value is not None and type(value) not in _SHARED:
+                state[name] = independent(value, copy_arrays)
+        sample.__dict__ = state
+        return sample
+
+    def _apply_to_foreign(self, template: Any, values: Mapping[str, Any], copy_arrays: bool) -> Any:
         sample = copy.copy(template)
         derived = self._derived(template)
         for name in derived:
@@ -123,22 +123,6 @@ class Overlay:
             self._set(sample, name, value)
         return sample
 
-    def _apply_to_own(self, template: Any, values: Mapping[str, Any], copy_arrays: bool) -> Any:
-        """The same for our own base class, whose instances are their `__dict__`."""
-        sample = object.__new__(type(template))
-        state: dict[str, Any] = {**template.__dict__, **values}
-        kept = self._kept
-        if len(state) != len(self._names):  # there is more, or less, than the fields
-            for name in self._derived(template):
-                del state[name]
-            kept = [name for name in state if name not in values]
-        # Which of them are no plain values is told at C speed: they are few.
-        kinds = map(type, map(state.get, kept))
-        for name in compress(kept, map(_NEEDS_COPY.get, kinds, repeat(True))):
-            state[name] = independent(state[name], copy_arrays)
-        sample.__dict__ = state
-        return sample
-
     def _derived(self, template: Any) -> set[str]:
         """Cached properties of an instance: made from fields, which are others in a sample."""
         beside = set(getattr(template, "__dict__", ())) - self._names
@@ -148,10 +132,11 @@ class Overlay:
 
 def updated(field: str, old: object, new: dict[str, Any], copy_arrays: bool) -> dict[str, Any]:
     """A copy of the template's mapping with the reply's keys over it; None counts as empty."""
-    old = _mapping(field, old)
+    if type(old) is not dict:
+        old = _mapping(field, old)
     if not old:
         return new
-    merged = cast(dict[str, Any], independent(old, copy_arrays))
+    merged: dict[str, Any] = independent(old, copy_arrays)
     merged.update(new)
     return merged
 
@@ -192,20 +177,21 @@ def _deep_copy(value: Any) -> Any:
 
 
 def _independent(value: Any, copy_arrays: bool) -> Any:
+    # Plain loops: for the few items of a template they beat sets and maps of their types.
     kind = type(value)
+    if kind is dict:
+        fields = value.copy()
+        for key, item in value.items():
+            if type(item) not in _SHARED:
+                fields[key] = _independent(item, copy_arrays)
+        return fields
+    if kind is list:
+        items = []
+        for item in value:
+            items.append(item if type(item) in _SHARED else _independent(item, copy_arrays))
+        return items
     if kind in _SHARED:
         return value
-    if kind is dict:
-        copied = value.copy()
-        if not _SHARED.issuperset(map(type, value.values())):  # decided at C speed
-            for key, item in value.items():
-                if type(item) not in _SHARED:
-                    copied[key] = _independent(item, copy_arrays)
-        return copied
-    if kind is list:
-        if _SHARED.issuperset(map(type, value)):
-            return value.copy()
-        return [_independent(item, copy_arrays) for item in value]
     if kind is tuple:
         return tuple(_independent(item, copy_arrays) for item in value)
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:

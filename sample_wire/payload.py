@@ -120,6 +120,30 @@ class Payload:
         pages and copies without the interpreter lock.
         """
         whole = np.empty(self.nbytes, np.uint8)
+        self._copy_into(whole)
+        return whole.data
+
+    def copy_into(self, buffer: object) -> int:
+        """Copies the whole payload to the start of a buffer; returns the bytes copied.
+
+        The way into memory that another process maps, without one copy more.
+
+        Args:
+            buffer: writable and C-contiguous; memoryview, bytearray, mmap or SharedMemory.
+
+        Raises:
+            ValueError: the buffer is smaller than the payload.
+            TypeError: it is read-only, not contiguous, or no buffer.
+        """
+        view = _flat_view(buffer)
+        if view.readonly:
+            raise TypeError("a payload cannot be copied into a read-only buffer")
+        if view.nbytes < self.nbytes:
+            raise ValueError(f"the buffer has {view.nbytes} bytes, the payload {self.nbytes}")
+        self._copy_into(np.frombuffer(view, np.uint8))
+        return self.nbytes
+
+    def _copy_into(self, whole: Array) -> None:
         position = 0
         for piece in self._pieces:
             target = whole[position : position + piece.nbytes]
@@ -129,7 +153,6 @@ class Payload:
                 view = bytes_of(piece) if isinstance(piece, np.ndarray) else piece
                 np.copyto(target, np.frombuffer(view, np.uint8))
             position += piece.nbytes
-        return whole.data
 
     def write_to(self, file: BinaryWriter) -> int:
         """Writes every buffer to a binary file, buffered or raw; returns the bytes written."""
@@ -172,6 +195,11 @@ def as_bytes_view(buffer: object) -> memoryview:
     """
     if type(buffer) is bytes:
         return memoryview(buffer)
+    return _flat_view(buffer).toreadonly()
+
+
+def _flat_view(buffer: object) -> memoryview:
+    """The same, and writable where the buffer is."""
     try:
         view = memoryview(buffer)  # type: ignore[arg-type]  # anything may come; it is tried
     except (ValueError, BufferError) as error:
@@ -184,5 +212,5 @@ def as_bytes_view(buffer: object) -> memoryview:
     if not view.c_contiguous:
         raise TypeError("a payload's buffer must be C-contiguous")
     if view.nbytes == 0:
-        return memoryview(b"")
-    return view.cast("B").toreadonly()
+        return memoryview(bytearray())
+    return view.cast("B")

@@ -18,7 +18,6 @@ from ._json import MAX_JSON_DEPTH
 from ._meta import META_TENSOR
 from ._plan import Plan, plan_of
 from .errors import FieldError, LimitError, MetaError
-from .payload import Payload, as_bytes_view
 from .rows import Axes, RowRuleError, check_rows
 from .sample import Sample
 from .schema import Schema
@@ -117,24 +116,6 @@ class PayloadReader:
             else:
                 found[name] = field.empty() if field.null_is_empty else None
         return found
-
-
-def read_samples(
-    buffer: object, plan: Plan, max_samples: int, max_depth: int, max_header_bytes: int
-) -> tuple[Any, list[dict[str, Any]]]:
-    """The document of a payload, and all fields of every sample; as PayloadReader gives them."""
-    if plan.direct is not None and max_samples > 0 and not isinstance(buffer, Payload):
-        found = plan.direct.read(as_bytes_view(buffer), max_depth, max_header_bytes)
-        if found is not None:
-            return found[0], [found[1]]
-    reader = PayloadReader(
-        buffer,
-        plan,
-        max_samples=max_samples,
-        max_depth=max_depth,
-        max_header_bytes=max_header_bytes,
-    )
-    return reader.document, [reader.values(index) for index in range(len(reader.refs))]
 
 
 def read_fields(

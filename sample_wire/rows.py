@@ -21,6 +21,16 @@ ErrorT = TypeVar("ErrorT", bound=SampleWireError)
 _UNIT: Final = {"tokens": "tokens", "response": "response tokens"}
 
 
+# The rules of expected_rows and check_rows as expressions of the axes' lengths, for a sample that
+# has tokens; test_row_rule_code compares them.
+EXPECTED_ROWS_CODE: Final[dict[Rows, str]] = {
+    "tokens": "tokens",
+    "transitions": "tokens - 1",
+    "response": "response",
+}
+RESPONSE_FITS_CODE: Final = "0 <= response <= tokens"
+
+
 class RowRuleError(ValueError):
     """A broken row rule; the caller turns it into its own error with the sample's index."""
 
@@ -157,16 +167,7 @@ def strip_response(
         return
     schema = schema or schema_of(type(sample))
     validate(sample, schema=schema)
-    axes = axes_of(sample, schema)
-    if len(axes) < 2:
-        raise EncodeError("the schema has no axis of tokens, or none of response tokens")
-    if num_tokens > axes["response"]:
-        raise EncodeError(
-            f"cannot strip {num_tokens} tokens of a response of {axes['response']}",
-            expected=f"at most {axes['response']}",
-            got=str(num_tokens),
-        )
-    kept: Axes = {axis: length - num_tokens for axis, length in axes.items()}
+    kept = _axes_after_cut(axes_of(sample, schema), num_tokens)
     ids = getattr(sample, schema.axis_fields["tokens"].name)
     changed = {field.name: _stripped(sample, field, kept) for field in schema.fields}
     for field in schema.fields:
@@ -176,6 +177,18 @@ def strip_response(
     setter = field_setter(type(sample))
     for name, value in changed.items():
         setter(sample, name, value)
+
+
+def _axes_after_cut(axes: Axes, num_tokens: int) -> Axes:
+    if len(axes) < 2:
+        raise EncodeError("the schema has no axis of tokens, or none of response tokens")
+    if num_tokens > axes["response"]:
+        raise EncodeError(
+            f"cannot strip {num_tokens} tokens of a response of {axes['response']}",
+            expected=f"at most {axes['response']}",
+            got=str(num_tokens),
+        )
+    return {axis: length - num_tokens for axis, length in axes.items()}
 
 
 def _stripped(sample: Any, field: Field, kept: Axes) -> Any:

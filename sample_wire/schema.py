@@ -162,7 +162,7 @@ class _Kept:
 
     def __init__(self, fields: object = None, schema: Schema | None = None) -> None:
         self.fields = fields
-        self.schema = schema
+        self.schema: Any = schema
 
     def __reduce__(self) -> tuple[type[_Kept], tuple[()]]:
         return _Kept, ()
@@ -181,7 +181,8 @@ class _OwnSchema:
         if kept is None or kept.fields is not fields:
             kept = _Kept(fields, Schema._made(owner, None))
             setattr(owner, _KEPT, kept)
-        return typing.cast(Schema, kept.schema)
+        schema: Schema = kept.schema
+        return schema
 
 
 @typing.dataclass_transform(kw_only_default=True, field_specifiers=(dataclasses.field,))
@@ -214,6 +215,10 @@ def schema_of(sample_type: type) -> Schema:
     Raises:
         TypeError: it declares none, so that a schema must be given.
     """
+    kept = sample_type.__dict__.get(_KEPT)
+    if kept is not None and kept.fields is sample_type.__dataclass_fields__:  # type: ignore[attr-defined]  # only dataclasses keep one
+        schema: Schema = kept.schema
+        return schema
     if not issubclass(sample_type, SampleBase):
         raise TypeError(
             f"{sample_type.__name__} declares no schema: derive it from Sample, "

@@ -5,7 +5,8 @@ came instead of one, and returns the operation's result.  The two clients are sh
 out the requests.  The rules:
 
 - creating may be tried again while the server cannot be reached or fails by its own fault
-  (5xx): an attempt whose answer is lost leaves at worst an empty session behind;
+  (5xx): an attempt whose answer is lost leaves at worst an empty session behind.  Where there
+  are several servers each try goes to another than the last, for one may drain or be gone;
 - collecting is one POST, never a second: its every failure is the caller's to see;
 - the session is deleted once collect has begun, whatever became of it.  That is attempted
   once; its own errors are logged and never take the place of another.
@@ -230,6 +231,10 @@ class SessionSteps:
         return f"{self.server_url}/sessions/{self._session_id}"
 
     @property
+    def _create_url(self) -> str:
+        return f"{self._server_url}/sessions"
+
+    @property
     def has_session(self) -> bool:
         """Whether the server holds a session that nobody has told it to delete."""
         return self.stage in ("open", "collecting")
@@ -310,11 +315,7 @@ class SessionSteps:
             content = encode_json({"field_set": self._field_set, "schema": self._fingerprint})
         limits = self._limits
         request = Request(
-            "create",
-            f"{self._server_url}/sessions",
-            content,
-            limits.create_timeout_s,
-            MAX_REFUSAL_BYTES,
+            "create", self._create_url, content, limits.create_timeout_s, MAX_REFUSAL_BYTES
         )
         tries_left = limits.create_tries
         while True:
@@ -326,7 +327,11 @@ class SessionSteps:
             except ClientError:
                 if not tries_left:
                     raise
-            request = msgspec.structs.replace(request, pause_s=limits.create_pause_s)
+            others = [url for url in self._servers if url != self._server_url]
+            self._server_url = random.choice(others or self._servers)
+            request = msgspec.structs.replace(
+                request, url=self._create_url, pause_s=limits.create_pause_s
+            )
 
     def _mismatch(self, created: _Created) -> ClientError | None:
         """The error where the server has named a field set or schema that is not ours."""

@@ -37,7 +37,7 @@ class ClientBase(Generic[HttpT]):
 
     Args:
         servers: the URL of a session server, or several: each session is opened on one of them,
-            taken at random, and stays there.
+            taken at random, and stays there.  A try that fails goes on at another.
         field_set: the field set that collect decodes.
         schema: of the templates that collect will be given.  None takes the one that a
             template's class declares, and Sample's for the handshake.

@@ -15,6 +15,7 @@ from .._declarations import Field
 from ..assembly import RoutingSpec, TurnReader
 from ..assembly.routing import DecodeBase64, strict_base64
 from ..assembly.turns import DecodeText
+from ..session import EncodeBase64, standard_base64
 
 
 def turn_reader(
@@ -28,6 +29,14 @@ def turn_reader(
     return TurnReader(
         routing=routing, decode_text=decode_text, extras=extras, decode_base64=fast_base64()
     )
+
+
+def fast_base64_encoder() -> EncodeBase64:
+    """pybase64's encoder, or the standard library's where pybase64 is not installed."""
+    try:
+        return cast(EncodeBase64, importlib.import_module("pybase64").b64encode)
+    except ImportError:
+        return standard_base64
 
 
 def fast_base64() -> DecodeBase64:

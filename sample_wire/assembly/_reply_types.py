@@ -35,12 +35,13 @@ class Usage(msgspec.Struct):
     prompt_tokens_details: Details | None = None
 
 
-class _LogProb(msgspec.Struct):
-    logprob: float | None = None
+class LogProbs(msgspec.Struct):
+    """OpenAI's log-probabilities."""
 
+    class Entry(msgspec.Struct):
+        logprob: float | None = None
 
-class _LogProbs(msgspec.Struct):
-    content: list[_LogProb] | None = None
+    content: list[Entry] | None = None
 
 
 class ReplyTypes(NamedTuple):
@@ -51,7 +52,7 @@ class ReplyTypes(NamedTuple):
 
 
 def _reply_types(value: Any, absent: Any) -> ReplyTypes:
-    """Builds the Structs; they differ in how a routing value is kept.
+    """Builds the Structs; they differ in how a value that may be large is kept.
 
     Kept as raw bytes it is a span of the reply: no string of 130 MB is made.
     """
@@ -75,7 +76,7 @@ def _reply_types(value: Any, absent: Any) -> ReplyTypes:
             ("message", dict[str, Any] | None, None),
             ("finish_reason", str | None, None),
             ("meta_info", meta | None, None),
-            ("logprobs", _LogProbs | None, None),
+            ("logprobs", value, absent),  # LogProbs, where they are needed: there are many
             ("token_ids", list[int] | None, None),
             ("prompt_token_ids", list[int] | None, None),
             ("routed_experts", value, absent),

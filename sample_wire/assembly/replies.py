@@ -24,6 +24,7 @@ from ._reply_types import (
     FROM_OBJECTS,
     SPEC_COUNTS,
     FinishReason,
+    LogProbs,
     Usage,
     decode_reply,
 )
@@ -187,9 +188,17 @@ def _typed(reply: object, turn: int) -> tuple[Any, object]:
                 reply = json.loads(bytes(reply))  # NaN and -Infinity are no JSON, yet are sent
         return msgspec.convert(_first(reply), FROM_OBJECTS.reply), FROM_OBJECTS.absent
     except msgspec.ValidationError as error:
-        raise AssemblyError(f"the reply is malformed: {error}", turn=turn) from None
+        raise _malformed(error, turn) from None
     except (ValueError, RecursionError):
-        raise AssemblyError("the reply is not JSON", turn=turn) from None
+        raise _not_json(turn) from None
+
+
+def _not_json(turn: int) -> AssemblyError:
+    return AssemblyError("the reply is not JSON", turn=turn)
+
+
+def _malformed(error: msgspec.ValidationError, turn: int) -> AssemblyError:
+    return AssemblyError(f"the reply is malformed: {error}", turn=turn)
 
 
 def _first(reply: Any) -> Any:
@@ -207,7 +216,7 @@ def _sglang_outputs(typed: Any, meta: Any, turn: int) -> tuple[list[Any], list[A
             turn=turn,
             field="output_token_logprobs",
         )
-    if any(not isinstance(entry, (list, tuple)) or len(entry) < 2 for entry in entries):
+    if not {*map(type, entries)} <= {list, tuple} or min(map(len, entries), default=2) < 2:
         raise AssemblyError("an entry of output_token_logprobs is no [logprob, id]", turn=turn)
     count = len(entries)
     if meta.completion_tokens is None:
@@ -223,7 +232,7 @@ def _sglang_outputs(typed: Any, meta: Any, turn: int) -> tuple[list[Any], list[A
 
 
 def _vllm_outputs(typed: Any, choice: Any, turn: int) -> tuple[list[Any], list[Any]]:
-    content = choice.logprobs and choice.logprobs.content
+    content = _log_prob_entries(choice.logprobs, turn)
     if content is None:
         raise AssemblyError("the reply has no logprobs", turn=turn, field="logprobs")
     count = len(content)
@@ -231,6 +240,18 @@ def _vllm_outputs(typed: Any, choice: Any, turn: int) -> tuple[list[Any], list[A
     if typed.usage is not None and typed.usage.completion_tokens is not None:
         _check_count("completion_tokens", typed.usage.completion_tokens, count, turn)
     return choice.token_ids, [entry.logprob for entry in content]
+
+
+def _log_prob_entries(value: Any, turn: int) -> list[LogProbs.Entry] | None:
+    """The entries of OpenAI's log-probs, or None where there are none."""
+    try:
+        if isinstance(value, msgspec.Raw):
+            value = msgspec.json.decode(value) if bytes(value) else None
+        return None if value is None else msgspec.convert(value, LogProbs).content
+    except msgspec.ValidationError as error:
+        raise _malformed(error, turn) from None
+    except (ValueError, RecursionError):
+        raise _not_json(turn) from None
 
 
 def _check_count(name: str, found: int, log_probs: int, turn: int) -> None:
@@ -264,17 +285,19 @@ def _int64(ids: object, what: str, turn: int | None) -> npt.NDArray[np.int64]:
 
 
 def _log_probs(values: list[Any], count: int, turn: int) -> npt.NDArray[np.float64]:
-    for index, value in enumerate(values):
-        if type(value) not in (float, int) or not value < math.inf:
-            raise AssemblyError(
-                f"log-prob {index} of {count} is missing or no number",
-                turn=turn,
-                field="output_token_logprobs",
-            )
-    try:
-        return np.array(values, np.float64)
-    except OverflowError:
-        raise AssemblyError("a log-prob is beyond the range of a double", turn=turn) from None
+    if {*map(type, values)} <= {float, int}:
+        try:
+            array = np.array(values, np.float64)
+        except OverflowError:
+            raise AssemblyError("a log-prob is beyond the range of a double", turn=turn) from None
+        if (array < math.inf).all():
+            return array
+    index = next(i for i, v in enumerate(values) if type(v) not in (float, int) or not v < math.inf)
+    raise AssemblyError(
+        f"log-prob {index} of {count} is missing or no number",
+        turn=turn,
+        field="output_token_logprobs",
+    )
 
 
 def _routing_values(
@@ -341,7 +364,7 @@ def _extras(reply: object, names: Sequence[str], turn: int) -> dict[str, Any]:
     try:
         found = _extras_holder(reply, holder)
     except (ValueError, RecursionError, msgspec.MsgspecError):
-        raise AssemblyError("the reply is not JSON", turn=turn) from None
+        raise _not_json(turn) from None
     source = found.meta_info or (found.choices and found.choices[0].meta_info)
     return {name: getattr(source, name) for name in names} if source else {}
 

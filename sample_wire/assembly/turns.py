@@ -10,7 +10,7 @@ Shape letters: P prompt tokens of a turn, O output tokens.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
 import numpy as np
@@ -155,7 +155,11 @@ class TurnReader:
         self._indexer: RowLedger | None = None
 
     def read(
-        self, record: Mapping[str, Any], parent: Turn | None, like: Turn | None = None
+        self,
+        record: Mapping[str, Any],
+        parent: Turn | None,
+        like: Turn | None = None,
+        arrays: Mapping[str, memoryview] | None = None,
     ) -> Turn:
         """The turn of a record: {request, response, timestamp, request_timestamp}.
 
@@ -164,6 +168,7 @@ class TurnReader:
             parent: the turn that it builds on, or None.
             like: another turn on this parent, whose ids and rows are shared where the new ones
                 are equal to them, or None.
+            arrays: the JSON text of routing values that were cut out of the response, by name.
 
         Raises:
             AssemblyError: the record is malformed; the reader and its turns are as before.
@@ -171,6 +176,12 @@ class TurnReader:
         number = 1 if parent is None else parent.number + 1
         request, response = _bodies(record, number)
         reply = read_reply(response, turn=number, extras=[field.name for field in self._extras])
+        if arrays:
+            reply = replace(
+                reply,
+                routing=arrays.get("routed_experts", reply.routing),
+                indexer=arrays.get("indexer_topk", reply.indexer),
+            )
         prompt = prompt_ids(request, reply, number)
         held = self._tokens.empty() if parent is None else parent.tokens
         num_shared = held.common_prefix(prompt)

@@ -23,7 +23,8 @@ from .servers import DemoError
 from .two_ways import BothWays, TwoWays
 
 # The servers listen before anybody asks: a try that fails means that one is gone.
-_LIMITS: Final = ClientLimits(create_tries=1)
+# What is not deleted in time ends with its server.
+_LIMITS: Final = ClientLimits(create_tries=1, delete_timeout_s=2.0)
 # Named as SGLang does; the seed makes the embedded engine say the same in every run.
 _SAMPLING: Final = {"temperature": 1.0, "max_new_tokens": 160, "sampling_seed": 7}
 

@@ -59,9 +59,11 @@ class Servers:
         """
         for name, url in (("engine", self.engine_url), ("session server", self.server_url)):
             try:
-                httpx2.get(f"{url}/health", timeout=_START_S, trust_env=False).raise_for_status()
-            except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+                found = httpx2.get(f"{url}/health", timeout=_START_S, trust_env=False)
+            except httpx2.HTTPError as error:
                 raise DemoError(f"the {name} at {url} is not up: {error}") from error
+            if not found.is_success:
+                raise DemoError(f"the {name} at {url} is not up: {found.status_code} for /health")
 
     def fates(self) -> str:
         """Which of the processes have ended, as a further part of an error's text."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final, NamedTuple
 
+from ..adapters._engine_http import engine_url
 from ..adapters.server import ServerSettings
 from ..adapters.server.command import routing_of
 from ..adapters.tokenizer import CHATML
@@ -33,7 +34,8 @@ def settings_of(options: argparse.Namespace) -> StorySettings:
     """The settings that the arguments spell.
 
     Raises:
-        ValueError: arguments that do not go together, or a model's config without experts.
+        ValueError: arguments that do not go together, an engine's URL that is none, or a model's
+            config without experts.
         OSError: the model's config cannot be read.
     """
     if options.engine is None:
@@ -41,7 +43,7 @@ def settings_of(options: argparse.Namespace) -> StorySettings:
     if options.tokenizer is None:
         raise ValueError("--engine needs --tokenizer")
     server = ServerSettings(
-        engine_url=options.engine,
+        engine_url=str(engine_url(options.engine)).rstrip("/"),
         tokenizer=options.tokenizer,
         family=options.family,
         chat_template=options.chat_template,

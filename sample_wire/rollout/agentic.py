@@ -6,6 +6,7 @@ failure to collect is the caller's to see; cancellation ends the session and goe
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import logging
 import math
@@ -150,12 +151,19 @@ async def _answer(
         if not isinstance(answer, Mapping):
             raise TypeError(f"the agent gave a {type(answer).__name__}, not an object or None")
         told = plain_object(answer, MAX_JSON_DEPTH - 1)
-        _tool_time_s(told)
-    except Exception:
+    except (Exception, asyncio.CancelledError) as error:
+        if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+            raise
         logger.exception("the agent of %s failed", session.chat_base_url)
         return None
     kept: dict[str, Any] = independent(told, copy_arrays=False)
     return kept
+
+
+def _is_cancelled() -> bool:
+    """Whether it is the rollout that is cancelled, and not a task that its agent waits for."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 def _agent_metadata(given: GenerateInput[SampleT], session: OpenSession) -> dict[str, Any]:
@@ -169,21 +177,14 @@ def _agent_metadata(given: GenerateInput[SampleT], session: OpenSession) -> dict
 
 
 def _tool_time_s(told: Mapping[str, Any]) -> float | None:
-    """The seconds that the agent spent in its tools, or None where it does not say.
-
-    Raises:
-        TypeError, ValueError: it says something else.
-    """
+    """The seconds that the agent spent in its tools, or None where it does not say."""
     metrics = told.get("agent_metrics")
-    if metrics is None:
-        return None
-    if not isinstance(metrics, dict):
-        raise TypeError("agent_metrics is no object")
-    seconds = metrics.get("total_tool_time")
+    seconds = metrics.get("total_tool_time") if isinstance(metrics, dict) else None
     if seconds is None:
         return None
     if type(seconds) not in (int, float) or not 0 <= seconds < math.inf:
-        raise ValueError("agent_metrics.total_tool_time is no time in seconds")
+        logger.warning("agent_metrics.total_tool_time is no time in seconds, and is left out")
+        return None
     return float(seconds)
 
 

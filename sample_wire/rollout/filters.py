@@ -34,7 +34,7 @@ class FilterResult:
         reason: why not: a short name, under which it is counted.
 
     Raises:
-        TypeError: keep is no bool.
+        TypeError: keep is no bool, or reason no text.
     """
 
     keep: bool
@@ -44,6 +44,8 @@ class FilterResult:
         """Refuses what is only true or false by its looks, a tensor for example."""
         if type(self.keep) is not bool:
             raise TypeError(f"keep is a bool, not a {type(self.keep).__name__}")
+        if not isinstance(self.reason, str | None):
+            raise TypeError(f"reason is a text or None, not a {type(self.reason).__name__}")
 
 
 GroupFilter = Callable[[Group], FilterResult | bool]
@@ -73,9 +75,11 @@ def flatten(group: Group) -> list[Sample]:
     """The samples of a group, one after another.
 
     Raises:
-        TypeError: something else than a sample, or than a list of samples, is in it.
+        TypeError: it is no list, or something else than a sample or a list of samples is in it.
         GroupError: the samples of one rollout do not share one rollout_id, or have none.
     """
+    if not isinstance(group, Sequence):
+        raise TypeError(f"a group is a list of samples, not a {type(group).__name__}")
     flat: list[Sample] = []
     for rollout in group:
         found: Sequence[object] = rollout if isinstance(rollout, (list, tuple)) else [rollout]
@@ -140,9 +144,9 @@ def _reward(sample: Sample, index: int, key: str | None) -> Fraction:
     """A sample's reward, the exact value of its double."""
     reward: Any = sample.reward
     if key is not None:
-        if not isinstance(reward, dict):
+        if not isinstance(reward, dict) or key not in reward:
             raise _bad_reward(index, f"is no dict with the key {key!r}", reward)
-        reward = reward.get(key)
+        reward = reward[key]
     if not isinstance(reward, Real):
         raise _bad_reward(index, "is no number", reward)
     try:

@@ -88,6 +88,7 @@ async def generate(
         TypeError, ValueError: max_turns below 1, a prompt that is no list of messages, or
             neither max_new_tokens nor max_seq_len: engines then stop where it suits them.
         TemplateError: the input sample has a response already; there are no partial rollouts.
+        SessionError: the tokenizer refuses the messages.
         ClientError: the engine gave no reply.
         AssemblyError: its reply is malformed; names the turn.
 
@@ -100,7 +101,7 @@ async def generate(
         prompt = conversation.prompt()
         room = _room(given, len(prompt))
         if room <= 0:
-            return GenerateOutput(conversation.sample(given.sample, ended_by=prompt))
+            return GenerateOutput(conversation.sample(given, ended_by=prompt))
         body = conversation.request(prompt, _sampling_params(given, room))
         asked = time.time()
         calls = conversation.take(body, await engine.generate(body), asked)
@@ -108,7 +109,7 @@ async def generate(
             break
         for call in calls:
             await conversation.run(call)
-    return GenerateOutput(conversation.sample(given.sample))
+    return GenerateOutput(conversation.sample(given))
 
 
 def _check(given: GenerateInput[SampleT], max_turns: int) -> None:
@@ -206,6 +207,8 @@ class _Conversation:
         if not isinstance(text, str):
             raise AssemblyError("the reply has no text", turn=turn.number, field="text")
         content, calls = self._tools.parse(text)
+        if not all(isinstance(call.get("function"), Mapping) and "id" in call for call in calls):
+            raise TypeError("parse gave a tool call without an id or a function")
         said = {"role": "assistant", "content": content, "tool_calls": calls}
         self._stored += [*self._appended, said]
         self._appended = []
@@ -220,24 +223,28 @@ class _Conversation:
             raise TypeError(f"tool {function['name']} gave a {type(output).__name__}, not text")
         self._appended.append({"role": "tool", "tool_call_id": call["id"], "content": output})
 
-    def sample(self, template: SampleT, *, ended_by: Sequence[int] | None = None) -> SampleT:
-        """The sample of all turns over a copy of the template.
+    def sample(
+        self, given: GenerateInput[SampleT], *, ended_by: Sequence[int] | None = None
+    ) -> SampleT:
+        """The sample of all turns over a copy of the input.
 
         Args:
             ended_by: the prompt that left no room for its turn; None where none did.
         """
-        made = self._assembled() if self._turns else self._alone(ended_by)
+        made = self._assembled(given.max_seq_len) if self._turns else self._alone(ended_by)
         if ended_by is not None:
             made.status = Status.TRUNCATED
         payload = encode_samples([made], schema=self._schema)
-        return decode_samples(payload, template, schema=self._schema).samples[0]
+        return decode_samples(payload, given.sample, schema=self._schema).samples[0]
 
-    def _assembled(self) -> Any:
+    def _assembled(self, max_seq_len: int | None) -> Any:
+        """Of all turns; cut where an engine said more than it was asked for."""
         result = assemble_turns(
             self._turns,
             accumulated_token_ids=None,
             max_trim_tokens=self._tokenizer.max_trim_tokens,
             decode_text=self._tokenizer.decode,
+            max_seq_len=max_seq_len,
             routing=self._routing,
             schema=self._schema,
         )

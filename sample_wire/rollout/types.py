@@ -41,7 +41,8 @@ class GenerateInput(msgspec.Struct, Generic[SampleT], frozen=True, kw_only=True)
                 raise TypeError("max_seq_len is an integer or None")
             if self.max_seq_len < 1:
                 raise ValueError(f"max_seq_len is at least 1, not {self.max_seq_len}")
-        if self.sampling_params.get("n") not in (None, 1):
+        wanted = self.sampling_params.get("n")
+        if wanted is not None and (type(wanted) is not int or wanted != 1):
             raise ValueError("sampling_params.n: a rollout takes one completion a turn")
         # Any field set will do: they differ in what is decoded, not in what a template may hold.
         plan_for(self.sample, 1, None).overlay.check_template(self.sample)

@@ -1,5 +1,7 @@
 """Sessions: what an agent said and an engine answered, as pure state.  No I/O, no locks."""
 
+from ._cuts import ReplyBytes
+from ._kept import EncodeBase64, standard_base64
 from .engine_kind import EngineKind, SGLangChat
 from .hooks import SampleHooks
 from .linear import LinearTrajectory
@@ -14,11 +16,13 @@ from .vllm import VLLMGenerate
 __all__ = [
     "ChatRequest",
     "Collected",
+    "EncodeBase64",
     "EngineKind",
     "LinearTrajectory",
     "Message",
     "MessageMatcher",
     "Mismatch",
+    "ReplyBytes",
     "SGLangChat",
     "SampleHooks",
     "SampleOptions",
@@ -34,5 +38,6 @@ __all__ = [
     "normalise",
     "parse_body",
     "prefix_length",
+    "standard_base64",
     "upstream_body",
 ]

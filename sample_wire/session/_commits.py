@@ -15,10 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from .._json import encode_json
+from .._plain import Written
 from ..assembly import AssemblyResult, Turn, TurnReader, assemble_turns
-from ..errors import AssemblyError, SessionError
+from ..errors import SessionError
+from ._cuts import ReplyBytes
+from ._ids import IdsText, ids_text, joined
+from ._kept import EncodeBase64
 from .engine_kind import SGLANG, EngineKind
-from .replies import HeldReply, ReceivedReply, bad_reply
+from .replies import HeldReply, received
 from .requests import (
     START_KEY,
     HeldRequest,
@@ -51,7 +55,7 @@ class Commit:
     response_id: str
     kind: EngineKind
 
-    def record(self) -> dict[str, Any]:
+    def record(self, encode_base64: EncodeBase64) -> dict[str, Any]:
         """The request and the reply as they were sent, and when."""
         turn = self.turn
         prompt: list[int] = turn.tokens[: turn.num_prompt].to_array(np.int64).tolist()
@@ -62,7 +66,7 @@ class Commit:
             "path": self.kind.path,
             "status_code": 200,
             "request": self.kind.wire_body(self.request.body(prompt)),
-            "response": self.reply.body(turn),
+            "response": self.reply.body(turn, encode_base64),
         }
 
 
@@ -75,7 +79,7 @@ class TurnMaker:
         kind: of the engine that answers.
     """
 
-    __slots__ = ("_kind", "_reader", "_tokenizer")
+    __slots__ = ("_ids_text", "_kind", "_reader", "_tokenizer")
 
     def __init__(
         self, reader: TurnReader, tokenizer: TokenizerAdapter, kind: EngineKind = SGLANG
@@ -83,6 +87,7 @@ class TurnMaker:
         self._reader = reader
         self._tokenizer = tokenizer
         self._kind = kind
+        self._ids_text = IdsText()
 
     def plan(
         self,
@@ -114,6 +119,10 @@ class TurnMaker:
         prompt.flags.writeable = False
         return TurnPlan(
             prompt_ids=prompt,
+            prompt_text=joined(
+                self._ids_text.of(base.turn if base else None, num_kept),
+                ids_text(prompt[num_kept:]),
+            ),
             base=base.turn if base else None,
             num_base_turns=base.turn.number if base else 0,
             num_kept=num_kept,
@@ -127,7 +136,7 @@ class TurnMaker:
         plan: TurnPlan,
         base: Commit | None,
         body: Mapping[str, Any],
-        reply: bytes | bytearray,
+        reply: ReplyBytes,
         timestamp: float | None,
         request_timestamp: float | None,
         like: Commit | None = None,
@@ -142,27 +151,34 @@ class TurnMaker:
         Raises:
             SessionError: 502 "bad_engine_reply": the reply is malformed.
         """
-        received = ReceivedReply(reply, plan.prompt_ids, self._kind)
         near = like or base
         request = HeldRequest.of(body, near.request if near else None)
         record = {
             "request": {"input_ids": plan.prompt_ids, START_KEY: body.get(START_KEY)},
-            "response": received.answer,
             "timestamp": timestamp,
             "request_timestamp": request_timestamp,
         }
-        turn = self._kind.spoken(
-            self._read(record, plan.base, like.turn if like else None), body, self._tokenizer
+        found = received(
+            reply,
+            plan.prompt_ids,
+            self._kind,
+            lambda response, arrays: self._reader.read(
+                record | {"response": response}, plan.base, like.turn if like else None, arrays
+            ),
         )
+        turn = self._kind.spoken(found.turn, body, self._tokenizer)
+        self._ids_text.take(turn, plan.base, plan.prompt_text)
         added = (*map(_copied, plan.new_messages), _spoken(turn.message))
         num_messages = (base.num_messages if base else 0) + len(added)
-        return Commit(
-            turn, added, num_messages, request, received.held(turn), received.id, self._kind
-        )
+        return Commit(turn, added, num_messages, request, found.held, found.id, self._kind)
 
     def client_reply(self, done: Commit) -> dict[str, Any]:
         """The reply of a turn as its client gets it: without routing arrays."""
         return self._kind.client_reply(done.reply, done.turn, done.request, self._tokenizer)
+
+    def client_text(self, done: Commit) -> bytes:
+        """The JSON text of that."""
+        return self._kind.client_text(done.reply, done.turn, done.request, self._tokenizer)
 
     def snapshot(
         self, version: int, last: Commit | None, messages: tuple[Message, ...]
@@ -177,12 +193,22 @@ class TurnMaker:
             token_ids=token_ids(last).tolist(),
         )
 
-    def metadata(self, last: Commit | None, mismatch: Mismatch) -> dict[str, Any]:
-        """What is told of the conversation that ends with a turn, and of its tokenizer."""
+    def metadata(
+        self, last: Commit | None, mismatch: Mismatch, *, is_written: bool = False
+    ) -> dict[str, Any]:
+        """What is told of the conversation that ends with a turn, and of its tokenizer.
+
+        Args:
+            is_written: whether its ids are JSON text, to be encoded as it is.
+        """
+        ids = self._written_ids(last.turn) if is_written and last else None
         return {
-            **checked_ids(last, mismatch),
+            **checked_ids(last, mismatch, ids),
             "max_trim_tokens": self._tokenizer.max_trim_tokens,
         }
+
+    def _written_ids(self, turn: Turn) -> Written:
+        return Written(b"[%b]" % bytes(self._ids_text.of(turn, turn.num_tokens)))
 
     def assembled(
         self, commits: Sequence[Commit], max_seq_len: int | None, options: SampleOptions
@@ -209,12 +235,6 @@ class TurnMaker:
             keep_messages=options.keep_messages,
             schema=options.schema,
         )
-
-    def _read(self, record: Mapping[str, Any], base: Turn | None, like: Turn | None) -> Turn:
-        try:
-            return self._reader.read(record, base, like)
-        except AssemblyError as error:
-            raise bad_reply(str(error)) from error
 
     def _check_roles(self, appended: Sequence[Message]) -> None:
         allowed = self._tokenizer.allowed_append_roles
@@ -261,11 +281,19 @@ def token_ids(last: Commit | None) -> npt.NDArray[np.int64]:
     return np.empty(0, np.int64) if last is None else last.turn.tokens.to_array(np.int64)
 
 
-def checked_ids(last: Commit | None, mismatch: Mismatch) -> dict[str, Any]:
-    """The checkpoint as metadata, and before it the report on it where there is one."""
-    ids = token_ids(last).tolist()
-    found = {"tito_session_mismatch": mismatch} if ids and mismatch is not None else {}
-    return {**found, "accumulated_token_ids": ids}
+def checked_ids(
+    last: Commit | None, mismatch: Mismatch, written: Written | None = None
+) -> dict[str, Any]:
+    """The checkpoint as metadata, and before it the report on it where there is one.
+
+    Args:
+        written: takes the place of the list of ids.
+    """
+    told = last is not None and last.turn.num_tokens and mismatch is not None
+    return {
+        **({"tito_session_mismatch": mismatch} if told else {}),
+        "accumulated_token_ids": token_ids(last).tolist() if written is None else written,
+    }
 
 
 class TokenIds(Sequence[int]):

@@ -121,14 +121,14 @@ def _text(turn: Turn, wishes: Wishes, tokenizer: TokenizerAdapter) -> str:
     if ids and (ids[-1] in (wishes.stop_token_ids or ()) or not tokenizer.decode_message(ids[-1:])):
         ids = ids[:-1]
     text = decode(ids)
-    # Before min_tokens are out, a stop text stops nothing.
+    # A stop text that ends before min_tokens are out stops nothing.
     start = len(decode(ids[: wishes.min_tokens])) if wishes.min_tokens else 0
     return text[: _first_of(wishes.stop_texts, text, start)]
 
 
 def _first_of(wanted: Sequence[str], text: str, start: int) -> int:
-    """Where the first of these texts begins, or the length of the text."""
-    found = [text.find(one, start) for one in wanted]
+    """Where the first of these texts that end behind start begins, or the length of the text."""
+    found = [text.find(one, max(start + 1 - len(one), 0)) for one in wanted]
     return min((at for at in found if at >= 0), default=len(text))
 
 

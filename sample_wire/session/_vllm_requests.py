@@ -63,6 +63,7 @@ _KNOWN: Final = frozenset((*_SAMPLING, *_BESIDE, *_MAX_TOKENS, *_OURS)) | _WITHO
 _TOOL_CHOICES: Final = (None, "auto", "none")
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
+_StopText = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class _JsonSchema(msgspec.Struct, frozen=True):
@@ -85,7 +86,7 @@ class Wishes(msgspec.Struct, frozen=True):
     logprobs: bool | None = None
     top_logprobs: _Count | None = None
     n: int | None = None
-    stop: str | list[str] | None = None
+    stop: _StopText | list[_StopText] | None = None
     stop_token_ids: list[int] | None = None
     min_tokens: _Count | None = None
     skip_special_tokens: bool | None = None

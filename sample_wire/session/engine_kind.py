@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 from ..assembly import Turn
+from ..errors import SessionError
 from .replies import HeldReply, bad_reply, first_choice
 from .requests import ChatRequest, HeldRequest, normalise
 from .tokenizer import TokenizerAdapter
@@ -56,6 +57,13 @@ class EngineKind(Protocol):
         """
         ...
 
+    def is_spoken(self, turn: Turn) -> bool:
+        """Whether a turn passes that was read from a reply with one choice and its meta_info.
+
+        False leaves it to the check of the parsed reply.
+        """
+        ...
+
     def spoken(self, turn: Turn, request: Mapping[str, Any], tokenizer: TokenizerAdapter) -> Turn:
         """The turn with the assistant's message, content and tool calls as clients get them.
 
@@ -69,6 +77,12 @@ class EngineKind(Protocol):
         self, reply: HeldReply, turn: Turn, request: HeldRequest, tokenizer: TokenizerAdapter
     ) -> dict[str, Any]:
         """The reply to a committed turn as an OpenAI chat completion, without routing arrays."""
+        ...
+
+    def client_text(
+        self, reply: HeldReply, turn: Turn, request: HeldRequest, tokenizer: TokenizerAdapter
+    ) -> bytes:
+        """The JSON text of that."""
         ...
 
 
@@ -106,6 +120,14 @@ class SGLangChat:
             said = count if type(count) is int else type(count).__name__
             raise bad_reply(f"completion_tokens is {said}, there are {len(entries)} log-probs")
 
+    def is_spoken(self, turn: Turn) -> bool:
+        """Whether its message passes: all else was needed to read it."""
+        try:
+            _check_message(turn.message)
+        except SessionError:
+            return False
+        return True
+
     def spoken(
         self,
         turn: Turn,
@@ -124,6 +146,16 @@ class SGLangChat:
     ) -> dict[str, Any]:
         """The engine's reply but for its arrays."""
         return reply.client_body(turn)
+
+    def client_text(
+        self,
+        reply: HeldReply,
+        turn: Turn,
+        request: HeldRequest,  # noqa: ARG002  # the protocol's
+        tokenizer: TokenizerAdapter,  # noqa: ARG002
+    ) -> bytes:
+        """The text of that, mostly without parsing the reply."""
+        return reply.client_text(turn)
 
 
 def _check_message(message: Any) -> None:

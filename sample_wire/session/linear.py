@@ -23,6 +23,8 @@ from ..errors import SessionError
 from ..sample import Sample
 from ..schema import Schema
 from ._commits import Commit, TurnMaker, token_ids
+from ._cuts import ReplyBytes
+from ._kept import EncodeBase64, standard_base64
 from .engine_kind import SGLANG, EngineKind
 from .matchers import MessageMatcher, prefix_length
 from .requests import messages_of
@@ -91,7 +93,7 @@ class LinearTrajectory:
         self,
         plan: TurnPlan,
         body: Mapping[str, Any],
-        reply: bytes | bytearray,
+        reply: ReplyBytes,
         timestamp: float | None,
         request_timestamp: float | None,
     ) -> Turn:
@@ -126,6 +128,14 @@ class LinearTrajectory:
         """The reply of a committed turn as its client gets it: without routing arrays."""
         return self._maker.client_reply(self._commits[turn.number - 1])
 
+    def client_text(self, turn: Turn) -> bytes:
+        """The JSON text of that, compact and in UTF-8."""
+        return self._maker.client_text(self._commits[turn.number - 1])
+
+    def packing(self, turn: Turn) -> Callable[[], None]:
+        """As Trajectory.packing."""
+        return self._commits[turn.number - 1].reply.pack
+
     def ends(self) -> tuple[int, ...]:
         """The present version: there is one conversation."""
         return (self.version,)
@@ -141,16 +151,17 @@ class LinearTrajectory:
         Args:
             mismatch: the tokenizer's report on a snapshot, or None where there is none.
         """
-        rolled_back = {ROLLED_BACK_KEY: self._num_rolled_back} if self._num_rolled_back else {}
-        return self._maker.metadata(self._last, mismatch) | rolled_back
+        return self._metadata(mismatch, is_written=False)
 
     def records(self) -> list[dict[str, Any]]:
         """All records, each request and reply as it was sent."""
         return list(self.iter_records())
 
-    def iter_records(self) -> Iterator[dict[str, Any]]:
+    def iter_records(
+        self, encode_base64: EncodeBase64 = standard_base64
+    ) -> Iterator[dict[str, Any]]:
         """The records of this moment, made one by one as they are taken."""
-        return map(Commit.record, self._commits)
+        return (commit.record(encode_base64) for commit in self._commits)
 
     def collect(
         self,
@@ -182,13 +193,18 @@ class LinearTrajectory:
         options: SampleOptions,
     ) -> Callable[[], Collected]:
         """As Trajectory.collecting."""
-        commits, metadata = self._commits, self.metadata(mismatches.get(self.version))
+        commits = self._commits
+        metadata = self._metadata(mismatches.get(self.version), is_written=True)
 
         def collect() -> Collected:
             result = self._maker.assembled(commits, max_seq_len, options)
             return Collected(result.samples, metadata, result.empty_reason)
 
         return collect
+
+    def _metadata(self, mismatch: Mismatch, *, is_written: bool) -> dict[str, Any]:
+        rolled_back = {ROLLED_BACK_KEY: self._num_rolled_back} if self._num_rolled_back else {}
+        return self._maker.metadata(self._last, mismatch, is_written=is_written) | rolled_back
 
     @property
     def _last(self) -> Commit | None:

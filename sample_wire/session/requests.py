@@ -135,19 +135,26 @@ def template_kwargs(body: Mapping[str, Any], tokenizer: TokenizerAdapter) -> dic
     return tokenizer.template_kwargs(given or None)
 
 
-def upstream_body(plan: TurnPlan, body: Mapping[str, Any], *, incremental: bool) -> dict[str, Any]:
+def upstream_body(
+    plan: TurnPlan, body: Mapping[str, Any], *, incremental: bool, is_written: bool = False
+) -> dict[str, Any]:
     """A normalised request with its prompt ids and, if asked for, the first routing row.
 
     Args:
         plan: what the session made of the request.
         body: the normalised request; not changed.
         incremental: the engine returns only routing rows from a start on.
+        is_written: whether its ids are JSON text, to be encoded as it is.
+
+    Returns:
+        The request.
 
     Raises:
         SessionError: 500 "prefix_mismatch": the prompt drops tokens whose rows are held.
     """
     sent = dict(body)
-    sent[IDS_KEY] = plan.prompt_ids.tolist()
+    text = msgspec.Raw(b"[%b]" % plan.prompt_text) if is_written else None
+    sent[IDS_KEY] = plan.prompt_ids.tolist() if text is None else text
     if incremental and sent.get("return_routed_experts"):
         if plan.num_kept < plan.start_row:
             raise prefix_mismatch(plan.num_kept, plan.start_row)

@@ -12,6 +12,8 @@ import numpy.typing as npt
 from ..assembly import RoutingSpec, Turn
 from ..sample import Sample
 from ..schema import Schema
+from ._cuts import ReplyBytes
+from ._kept import EncodeBase64, standard_base64
 from .tokenizer import Message
 
 # Where the ids of a conversation differ from its messages rendered afresh; None: not known.
@@ -24,6 +26,7 @@ class TurnPlan:
 
     Attributes:
         prompt_ids: int64 [P], read-only.
+        prompt_text: the same as the inside of a JSON array.
         base: the turn that is built on, or None.
         num_base_turns: turns up to that one, those that the new turn goes on from.
         num_kept: leading ids of base that the prompt starts with.
@@ -33,6 +36,7 @@ class TurnPlan:
     """
 
     prompt_ids: npt.NDArray[np.int64]
+    prompt_text: bytes
     base: Turn | None
     num_base_turns: int
     num_kept: int
@@ -111,7 +115,7 @@ class Trajectory(Protocol):
         self,
         plan: TurnPlan,
         body: Mapping[str, Any],
-        reply: bytes | bytearray,
+        reply: ReplyBytes,
         timestamp: float | None,
         request_timestamp: float | None,
     ) -> Turn:
@@ -133,6 +137,14 @@ class Trajectory(Protocol):
         """The reply of a committed turn as its client gets it: without routing arrays."""
         ...
 
+    def client_text(self, turn: Turn) -> bytes:
+        """The JSON text of that, compact and in UTF-8."""
+        ...
+
+    def packing(self, turn: Turn) -> Callable[[], None]:
+        """Has less memory hold a committed turn's reply when it is called, in any thread."""
+        ...
+
     def ends(self) -> tuple[int, ...]:
         """The versions that the conversations end with; the newest is the last."""
         ...
@@ -149,7 +161,9 @@ class Trajectory(Protocol):
         """
         ...
 
-    def iter_records(self) -> Iterator[dict[str, Any]]:
+    def iter_records(
+        self, encode_base64: EncodeBase64 = standard_base64
+    ) -> Iterator[dict[str, Any]]:
         """The records of the newest conversation, made one by one as they are taken."""
         ...
 

@@ -22,6 +22,8 @@ import numpy.typing as npt
 from ..assembly import Turn, TurnReader
 from ..errors import AssemblyError, SessionError
 from ._commits import Commit, TurnMaker, checked_ids, token_ids
+from ._cuts import ReplyBytes
+from ._kept import EncodeBase64, standard_base64
 from ._nodes import Node, Nodes
 from .engine_kind import SGLANG, EngineKind
 from .matchers import MessageMatcher
@@ -96,7 +98,7 @@ class TreeTrajectory:
         self,
         plan: TurnPlan,
         body: Mapping[str, Any],
-        reply: bytes | bytearray,
+        reply: ReplyBytes,
         timestamp: float | None,
         request_timestamp: float | None,
     ) -> Turn:
@@ -121,6 +123,14 @@ class TreeTrajectory:
         """The reply of a committed turn as its client gets it: without routing arrays."""
         return self._maker.client_reply(self._nodes.of(turn).commit)
 
+    def client_text(self, turn: Turn) -> bytes:
+        """The JSON text of that, compact and in UTF-8."""
+        return self._maker.client_text(self._nodes.of(turn).commit)
+
+    def packing(self, turn: Turn) -> Callable[[], None]:
+        """As Trajectory.packing."""
+        return self._nodes.of(turn).commit.reply.pack
+
     def ends(self) -> tuple[int, ...]:
         """The versions that the leaves were committed as, oldest first; 0 for no leaf."""
         return tuple(leaf.id + 1 for leaf in self._nodes.leaves()) or (0,)
@@ -140,9 +150,11 @@ class TreeTrajectory:
         """The records of the newest conversation, each request and reply as it was sent."""
         return list(self.iter_records())
 
-    def iter_records(self) -> Iterator[dict[str, Any]]:
+    def iter_records(
+        self, encode_base64: EncodeBase64 = standard_base64
+    ) -> Iterator[dict[str, Any]]:
         """The same, made one by one as they are taken."""
-        return (node.commit.record() for node in self._nodes.path(self._nodes.last))
+        return (node.commit.record(encode_base64) for node in self._nodes.path(self._nodes.last))
 
     def collecting(
         self,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from .._json import encode_json
 from ..assembly import Turn
 from ._vllm_replies import check_generated, completion_of, message_of
 from ._vllm_requests import generate_body, supported, wishes_of
@@ -49,6 +50,10 @@ class VLLMGenerate:
         """
         check_generated(body)
 
+    def is_spoken(self, turn: Turn) -> bool:  # noqa: ARG002  # the protocol's
+        """No: these replies are checked when they are parsed."""
+        return False
+
     def spoken(self, turn: Turn, request: Mapping[str, Any], tokenizer: TokenizerAdapter) -> Turn:
         """The turn with the message that its ids spell."""
         return replace(turn, message=message_of(turn, wishes_of(request), tokenizer))
@@ -59,3 +64,9 @@ class VLLMGenerate:
         """The chat completion of a committed turn."""
         asked = request.options()
         return completion_of(reply, turn, wishes_of(asked), tokenizer, model=asked.get("model"))
+
+    def client_text(
+        self, reply: HeldReply, turn: Turn, request: HeldRequest, tokenizer: TokenizerAdapter
+    ) -> bytes:
+        """The text of that."""
+        return encode_json(self.client_reply(reply, turn, request, tokenizer))

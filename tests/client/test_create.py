@@ -321,3 +321,13 @@ def test_a_closed_client_says_so(connect: Connect) -> None:
 def test_a_client_that_may_not_try_is_refused() -> None:
     with pytest.raises(ValueError, match="create_tries"):
         ClientLimits(create_tries=0)
+
+
+@pytest.mark.parametrize("reply", [refuses(503, "draining"), hang_up], ids=["drains", "hangs up"])
+def test_a_try_that_fails_goes_on_at_another_server(connect: Connect, reply: Reply) -> None:
+    with Stub(create=reply) as failing, Stub() as good:
+        while not failing.received:  # which server is asked first is taken at random
+            client = connect([failing.url, good.url], limits=AT_ONCE)
+            assert client.create() == SESSION_ID
+            assert client.server_url == good.url
+        assert failing.count("create") == 1

@@ -36,7 +36,7 @@ def demo(engine: str, *arguments: str) -> int:
 
 
 def test_the_demo_runs_against_an_engine_that_is_named(engine: str, capsys: Out) -> None:
-    assert demo(engine, *SHAPE) == 0
+    assert demo(f"{engine}/", *SHAPE) == 0  # the slash as users write it
     out = capsys.readouterr().out
     assert f"engine   {engine}\n" in out
     assert "embedded" not in out
@@ -71,7 +71,8 @@ class _Failing(BaseHTTPRequestHandler):
     """An engine that is healthy until it is asked to generate."""
 
     def do_GET(self) -> None:
-        self._answer(200, {"data": [{"id": "m", "object": "model"}]})
+        status = 404 if self.path.startswith("/elsewhere") else 200
+        self._answer(status, {"data": [{"id": "m", "object": "model"}]})
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["content-length"]))
@@ -115,6 +116,21 @@ def test_an_engine_that_is_not_there_is_told(capsys: Out) -> None:
     assert demo("http://127.0.0.1:1") == 1
     told = capsys.readouterr().err.splitlines()[-1]
     assert told.startswith("sample-wire: DemoError: the engine at http://127.0.0.1:1 is not up: ")
+
+
+def test_an_engine_without_health_is_told_by_its_status(capsys: Out) -> None:
+    with failing_engine() as url:
+        assert demo(f"{url}/elsewhere") == 1
+        told = capsys.readouterr().err.splitlines()[-1]
+        assert told.endswith(f"the engine at {url}/elsewhere is not up: 404 for /health")
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:1", "ftp://127.0.0.1", "http://"])
+def test_what_is_no_url_of_an_engine_is_a_usage_error(url: str, capsys: Out) -> None:
+    with pytest.raises(SystemExit) as refused:
+        demo(url)
+    assert refused.value.code == 2
+    assert "engine's URL" in capsys.readouterr().err
 
 
 def test_a_tokenizer_that_is_not_there_is_a_usage_error(tmp_path: Path, capsys: Out) -> None:

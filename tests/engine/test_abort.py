@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any, Final
 
+import httpx2
 import pytest
 
 from sample_wire.demo.engine import RouterChoice, serve_engine
@@ -108,3 +109,14 @@ def test_health_answers_while_it_generates(held: Caller, hold: Hold) -> None:
         assert not future.done()
         hold.go_on.set()
         assert len(future.result()["output_ids"]) == NUM_BEFORE + 2
+
+
+def test_a_client_that_has_gone_is_not_generated_for(held: Caller, hold: Hold) -> None:
+    """Four of them would take all the engine's threads."""
+    body = {"input_ids": PROMPT, "sampling_params": ENDLESS}
+    for _ in range(5):
+        with pytest.raises(httpx2.ReadTimeout):
+            httpx2.post(f"{held.http.base_url}/generate", json=body, timeout=0.05, trust_env=False)
+    hold.go_on.set()
+    reply = held.generate(PROMPT, params={"max_new_tokens": 1})
+    assert reply["meta_info"]["completion_tokens"] == 1

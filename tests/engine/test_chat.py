@@ -259,7 +259,7 @@ def test_the_arguments_are_of_the_schema(engine: Caller) -> None:
                     {"type": "function", "function": {"name": "f", "parameters": {"$ref": "#"}}}
                 ]
             },
-            "references are not known",
+            "$ref is not known",
         ),
         ({"routed_experts_start_len": len(PROMPT) + 1}, "Please use a smaller"),
     ],

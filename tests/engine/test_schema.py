@@ -161,6 +161,12 @@ def test_one_of_says_which() -> None:
         {"type": "string", "maxLength": -1},
         {"properties": {"a": {"items": {"$ref": "#"}}}},
         {"properties": []},
+        {"allOf": [{"type": "string"}]},
+        {"not": {"type": "string"}},
+        {"anyOf": []},
+        {"pattern": "a+"},
+        {"type": "array", "minItems": 5, "maxItems": 2},
+        {"type": "string", "minLength": 5, "maxLength": 2},
     ],
     ids=str,
 )

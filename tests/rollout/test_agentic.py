@@ -226,10 +226,6 @@ def test_an_agent_that_fails_is_logged_and_its_turns_are_a_sample(
         {"score": math.nan},
         {"when": object()},
         {1: "a key"},
-        {"agent_metrics": 3},
-        {"agent_metrics": {"total_tool_time": "3 s"}},
-        {"agent_metrics": {"total_tool_time": True}},
-        {"agent_metrics": {"total_tool_time": -1.0}},
     ],
     ids=lambda told: repr(told)[:40],
 )
@@ -247,6 +243,41 @@ def test_an_answer_of_a_wrong_form_is_a_failure_of_the_agent(
         "max_trim_tokens",
     }
     assert [record.name for record in caplog.records] == ["sample_wire.rollout"]
+
+
+@pytest.mark.parametrize("seconds", ["3 s", True, -1.0], ids=repr)
+def test_a_wrong_time_of_tools_costs_the_time_alone(
+    site: Site, engine: StubEngine, caplog: pytest.LogCaptureFixture, seconds: Any
+) -> None:
+    engine.will(first_turn())
+    told = {"agent_metrics": {"total_tool_time": seconds}, "reward": 1}
+    sample = one(rollout(site.url, Agent(one_turn, told), Sample(non_generation_time=1.5)))
+    assert sample.non_generation_time == 1.5
+    assert sample.metadata["reward"] == 1
+    assert "total_tool_time is no time" in caplog.text
+
+
+def test_metrics_that_are_no_object_tell_no_time(site: Site, engine: StubEngine) -> None:
+    engine.will(first_turn())
+    sample = one(rollout(site.url, Agent(one_turn, {"agent_metrics": 3})))
+    assert sample.metadata["agent_metrics"] == 3
+
+
+def test_a_cancelled_task_that_the_agent_waits_for_is_its_own_failure(
+    site: Site, engine: StubEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody cancelled the rollout, and a task group would drop it without a word."""
+
+    async def waits_for_a_cancelled_task(chat: Chat) -> None:
+        await one_turn(chat)
+        tool = asyncio.ensure_future(asyncio.Event().wait())
+        tool.cancel()
+        await tool
+
+    engine.will(first_turn())
+    sample = one(rollout(site.url, Agent(waits_for_a_cancelled_task)))
+    assert sample.tokens.tolist() == [1, 2, 3, 10, 11]
+    assert "CancelledError" in caplog.text
 
 
 def test_a_session_without_a_turn_gives_an_aborted_copy_of_the_input(site: Site) -> None:

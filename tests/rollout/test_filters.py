@@ -227,3 +227,22 @@ def test_drops_are_counted_by_reason() -> None:
         "rollout/dynamic_filter/drop_unspecified": 1,
         "rollout/dynamic_filter/drop_group_has_aborted": 1,
     }
+
+
+def test_a_reason_that_is_no_text_is_refused() -> None:
+    with pytest.raises(TypeError, match="reason is a text or None, not a int"):
+        FilterResult(False, 5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("group", [None, Sample(), 3], ids=["null", "sample", "number"])
+def test_a_group_that_is_no_list_is_refused(group: Any) -> None:
+    with pytest.raises(TypeError, match="a group is a list of samples, not a"):
+        no_aborted(group)
+
+
+def test_a_reward_without_the_key_is_refused_by_the_key() -> None:
+    group = [Sample(reward={"a": 1}), Sample(reward={"b": 2})]
+    with pytest.raises(
+        GroupError, match=r"sample 1 of the group: its reward is no dict with .* 'a'"
+    ):
+        nonzero_std(group, reward_key="a")

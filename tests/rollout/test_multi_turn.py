@@ -243,6 +243,14 @@ def test_a_prompt_without_room_ends_the_sample_before_it(
     assert len(engine.seen) == 1
 
 
+def test_an_engine_that_says_more_than_it_was_asked_for_is_cut(engine: StubEngine) -> None:
+    engine.will(generated([10, 11, 12, 13], text="10 11 12 13"))
+    sample = hold(engine, max_seq_len=5, routing=FULL)
+    assert sample.tokens.tolist() == [1, 2, 3, 10, 11]
+    assert sample.status is Status.TRUNCATED
+    np.testing.assert_array_equal(sample.rollout_routed_experts, routed(4))
+
+
 @pytest.mark.parametrize(
     ("params", "max_seq_len"), [({}, 3), ({}, 1), ({"max_new_tokens": 0}, None)], ids=repr
 )
@@ -327,6 +335,8 @@ def test_a_field_of_a_subclass_takes_its_values_from_the_engine(engine: StubEngi
         ({"params": {"max_new_tokens": 5.0}}, TypeError, "max_new_tokens is an integer"),
         ({"params": {"max_new_tokens": True}}, TypeError, "max_new_tokens is an integer"),
         ({"params": {"max_new_tokens": 5, "n": 2}}, ValueError, "one completion"),
+        ({"params": {"max_new_tokens": 5, "n": True}}, ValueError, "one completion"),
+        ({"params": {"max_new_tokens": 5, "n": 1.0}}, ValueError, "one completion"),
         ({"max_turns": 0}, ValueError, "max_turns"),
         ({"max_turns": 1.0}, ValueError, "max_turns"),
         ({"sample": Sample(prompt=[USER], tokens=np.arange(3))}, TemplateError, "partial"),
@@ -340,6 +350,8 @@ def test_a_field_of_a_subclass_takes_its_values_from_the_engine(engine: StubEngi
         "float limit",
         "bool limit",
         "n",
+        "n a bool",
+        "n a float",
         "no turn",
         "float turns",
         "tokens",
@@ -381,6 +393,18 @@ def test_a_reply_without_text_cannot_be_searched_for_calls(engine: StubEngine) -
         hold(engine, tools=Toolbox().tools)
     engine.will(generated([10], text=None))
     assert hold(engine).tokens.tolist() == [1, 2, 3, 10]
+
+
+@pytest.mark.parametrize("call", [{}, {"id": "1"}, {"function": {"name": "f"}}], ids=repr)
+def test_a_parser_whose_calls_lack_their_parts_is_told(
+    engine: StubEngine, call: dict[str, Any]
+) -> None:
+    engine.will(FIRST)
+    tools = multi_turn.Tools(
+        definitions=TOOLS, run=Toolbox().run, parse=lambda text: ParsedText(text, [call])
+    )
+    with pytest.raises(TypeError, match="parse gave a tool call without an id or a function"):
+        hold(engine, tools=tools)
 
 
 def test_routing_that_is_required_must_be_there(engine: StubEngine) -> None:

@@ -146,6 +146,11 @@ STOPPED: Final = {
     "the first of two stop texts": ("one two", {"stop": ["two", "wo", " t"]}, "one"),
     "a stop text that was not reached": (f"one{END}", {"stop": "two"}, "one"),
     "a stop text within min_tokens": ("aXbX", {"stop": "X", "min_tokens": 3}, "aXb"),
+    "a stop text that ends behind min_tokens": (
+        "STOP STOP",
+        {"stop": "STOP", "min_tokens": 6},
+        "STOP ",
+    ),
     "a stop text that is wanted": (
         "one two",
         {"stop": "two", "include_stop_str_in_output": True},

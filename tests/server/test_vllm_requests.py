@@ -201,6 +201,8 @@ WRONG: Final = {
     "n a text": {"n": "1"},
     "stop a number": {"stop": 5},
     "stop a list of numbers": {"stop": [5]},
+    "stop empty": {"stop": ""},
+    "stop a list with an empty text": {"stop": ["a", ""]},
     "stop ids texts": {"stop_token_ids": ["5"]},
     "min_tokens negative": {"min_tokens": -1},
     "skip_special_tokens a text": {"skip_special_tokens": "no"},

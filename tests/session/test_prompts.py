@@ -199,6 +199,7 @@ def test_the_upstream_body_has_the_plans_ids_in_place_of_the_clients() -> None:
 def test_rows_that_a_prompt_drops_cannot_be_asked_for_incrementally() -> None:
     plan = TurnPlan(
         prompt_ids=np.arange(5),
+        prompt_text=b"0,1,2,3,4",
         base=None,
         num_base_turns=0,
         num_kept=3,

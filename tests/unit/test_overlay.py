@@ -336,3 +336,10 @@ def test_a_decode_leaves_the_template_unchanged() -> None:
         sample.reward["x"].append(2)
         sample.metadata["c"] = 1
     assert same_value(vars(template), before)
+
+
+def test_a_templates_mapping_may_be_of_a_kind_of_dict() -> None:
+    template = template_of(metadata=collections.OrderedDict(kept=1, won=2))
+    (sample,) = laid_over(template, Sample(metadata={"won": 3}))
+    assert sample.metadata == {"kept": 1, "won": 3}
+    assert template.metadata == {"kept": 1, "won": 2}

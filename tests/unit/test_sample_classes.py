@@ -30,6 +30,7 @@ from sample_wire import (
     strip_response,
     validate,
 )
+from sample_wire.schema import schema_of
 
 VALUES = Computed(codec=Tensor("float32"), rows="response", merge="concat", fill=0.0, null="none")
 
@@ -223,3 +224,13 @@ def test_nothing_is_stripped_where_the_schema_has_no_response() -> None:
     with pytest.raises(EncodeError, match="no axis of tokens, or none of response tokens"):
         strip_response(sample, 1, decode_text=str, schema=schema)
     assert sample.tokens == [1, 2]
+
+
+def test_the_schema_is_made_anew_for_fields_that_a_class_got_later() -> None:
+    class Late(Sample):
+        pass
+
+    early = schema_of(Late)
+    assert schema_of(Late) is early
+    Late.__dataclass_fields__ = dict(Late.__dataclass_fields__)
+    assert schema_of(Late) is not early

@@ -30,7 +30,8 @@ def create_app(settings: ServerSettings, *, tokenizer: TokenizerAdapter | None =
     """The session server as an ASGI application.
 
     It may be mounted in another application, which then runs its lifespan too
-    (`lifespan=app.router.lifespan_context`): that closes the connections to the engine.
+    (`lifespan=app.router.lifespan_context`): that closes the connections to the engine.  Whoever
+    runs it finds its ServerState in `app.state.server`, and may let it drain.
 
     Args:
         settings: all but host, port and workers are used.
@@ -60,6 +61,7 @@ def create_app(settings: ServerSettings, *, tokenizer: TokenizerAdapter | None =
         routes=_routes(state), exception_handlers={HTTPException: http_error}, lifespan=lifespan
     )
     app.router.redirect_slashes = False
+    app.state.server = state
     return app
 
 

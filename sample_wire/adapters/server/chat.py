@@ -7,6 +7,7 @@ the turn is committed, or refused: whoever gets a 200 finds its turn in the sess
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any, Final, NamedTuple
 
@@ -14,6 +15,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...assembly import Turn
 from ...session import ChatRequest, Session, TurnPlan, parse_body, upstream_body
 from .disconnects import unless_gone
 from .headers import to_engine
@@ -44,10 +46,16 @@ async def chat(state: ServerState, request: Request) -> Response:
         if reply.status != 200:
             return passed_on(reply)
         async with state.lock(session):
-            completion = _commit(session, planned, reply, arrived)
-    if planned.chat.wants_stream:
-        return stream_response(completion)
-    return json_response(reply, msgspec.json.encode(completion))
+            turn = _commit(session, planned, reply, arrived)
+            trajectory = session.trajectory
+            if planned.chat.wants_stream:
+                response = stream_response(trajectory.client_reply(turn))
+            else:
+                response = json_response(reply, trajectory.client_text(turn))
+            packing = trajectory.packing(turn)
+    # After the answer is made, and beside the loop: packing leaves other threads alone.
+    asyncio.get_running_loop().run_in_executor(None, packing)
+    return response
 
 
 def _plan(state: ServerState, session: Session, text: bytes) -> _Planned:
@@ -61,7 +69,8 @@ def _plan(state: ServerState, session: Session, text: bytes) -> _Planned:
     )
     plan = session.trajectory.plan(chat.body)
     incremental = routing is not None and routing.incremental
-    return _Planned(chat, plan, upstream_body(plan, chat.body, incremental=incremental))
+    sent = upstream_body(plan, chat.body, incremental=incremental, is_written=True)
+    return _Planned(chat, plan, sent)
 
 
 async def _call(state: ServerState, session: Session, request: Request, text: bytes) -> EngineReply:
@@ -72,17 +81,13 @@ async def _call(state: ServerState, session: Session, request: Request, text: by
     return await state.engine.send("POST", state.engine_kind.path, query, headers, text)
 
 
-def _commit(
-    session: Session, planned: _Planned, reply: EngineReply, arrived: float
-) -> dict[str, Any]:
-    """Records the turn; returns the client's copy of the reply."""
+def _commit(session: Session, planned: _Planned, reply: EngineReply, arrived: float) -> Turn:
+    """Records the turn."""
     session.check_open()
-    trajectory = session.trajectory
-    turn = trajectory.commit(
+    return session.trajectory.commit(
         planned.plan,
         planned.request,
         reply.body,
         timestamp=time.time(),
         request_timestamp=arrived,
     )
-    return trajectory.client_reply(turn)

@@ -41,7 +41,7 @@ def serve(settings: ServerSettings) -> int:
         OSError: a port is in use, or the tokenizer cannot be read.
         KeyboardInterrupt: SIGINT came.
     """
-    settings = _with_instance(settings)
+    settings = with_instance(settings)
     app = create_app(settings)  # with several workers too: what is wrong is told once, here
     sockets = _listen(settings)
     for sock in sockets:
@@ -81,10 +81,10 @@ def _bound_in_a_row(settings: ServerSettings) -> list[socket.socket]:
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """A socket that listens; whoever connects waits for its server.
+    """A socket that listens there; port 0 is any that is free.
 
     Raises:
-        OSError: the port is in use; names it.
+        OSError: the port is in use, or the host has another address; names both.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family)
@@ -98,13 +98,15 @@ def bound(host: str, port: int) -> socket.socket:
     return sock
 
 
-def url_of(sock: socket.socket) -> str:
-    """The URL of what is served on a socket."""
-    host, port = sock.getsockname()[:2]
+def url_of(sock: socket.socket, host: str | None = None) -> str:
+    """The URL of a listening socket, under its own address or another name of its host."""
+    own, port = sock.getsockname()[:2]
+    host = host or own
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _with_instance(settings: ServerSettings) -> ServerSettings:
+def with_instance(settings: ServerSettings) -> ServerSettings:
+    """The settings of a process of its own: with an id that no other has."""
     return msgspec.structs.replace(settings, instance_id=secrets.token_hex(16))
 
 
@@ -114,8 +116,13 @@ def serve_on(sock: socket.socket, app: ASGIApp) -> None:
     Args:
         sock: listens already.
     """
-    _raise_file_limit()
-    config = uvicorn.Config(
+    raise_file_limit()
+    uvicorn.Server(server_config(app)).run(sockets=[sock])
+
+
+def server_config(app: ASGIApp) -> uvicorn.Config:
+    """How an application is served."""
+    return uvicorn.Config(
         app,
         loop="uvloop",
         http="httptools",
@@ -125,10 +132,9 @@ def serve_on(sock: socket.socket, app: ASGIApp) -> None:
         timeout_keep_alive=_KEEPALIVE_S,
         timeout_graceful_shutdown=_GRACE_S,
     )
-    uvicorn.Server(config).run(sockets=[sock])
 
 
-def _raise_file_limit() -> None:
+def raise_file_limit() -> None:
     """Each chat needs two descriptors, and the usual soft limit is 1,024."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -138,7 +144,7 @@ def _run_workers(settings: ServerSettings, sockets: list[socket.socket]) -> int:
     """A process for each socket.  When one ends, all do: clients keep to the port they chose."""
     context = multiprocessing.get_context("spawn")
     workers = [
-        context.Process(target=_work, args=(_with_instance(settings), sock)) for sock in sockets
+        context.Process(target=_work, args=(with_instance(settings), sock)) for sock in sockets
     ]
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _terminated)

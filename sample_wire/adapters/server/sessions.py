@@ -10,6 +10,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from ...errors import SessionError
+from ..engines import fast_base64_encoder
 from .bodies import check_handshake
 from .sending import SlicedResponse
 from .state import ServerState
@@ -24,6 +26,12 @@ async def create(state: ServerState, request: Request) -> Response:
     """POST /sessions: a new session, what its samples will look like, and on which server."""
     wire = {"field_set": state.field_set, "schema": state.schema.fingerprint(state.field_set)}
     check_handshake(await request.body(), wire)
+    if state.is_draining:
+        raise SessionError(
+            "the server takes no new sessions: it is about to stop",
+            code="draining",
+            http_status=503,
+        )
     state.drop_idle()
     session = state.registry.create(time.monotonic())
     return JSONResponse({"session_id": session.id, **wire, **_instance(state)})
@@ -43,7 +51,8 @@ async def dump(state: ServerState, request: Request) -> Response:
     session = state.session_of(request)
     mismatch = await state.reports.current(session)
     trajectory = state.session_of(request).trajectory
-    pieces = _dump_pieces(session.id, trajectory.iter_records(), trajectory.metadata(mismatch))
+    records = trajectory.iter_records(fast_base64_encoder())
+    pieces = _dump_pieces(session.id, records, trajectory.metadata(mismatch))
     return SlicedResponse(pieces, "application/json", None)
 
 

@@ -40,6 +40,7 @@ class ServerState:
         hooks: what becomes of a tree's samples; None where sessions are lines.
         assembling: held while the samples of a tree are made or encoded.
         hook_threads: where hooks run, which may wait for others.
+        is_draining: whether new sessions are refused; those that are there go on.
 
     Raises:
         ValueError: a matcher, hook or kind that is none, or settings that exclude each other.
@@ -66,6 +67,7 @@ class ServerState:
         self.hooks = hooks_of(settings)
         self.assembling = asyncio.Lock()
         self.hook_threads = ThreadPoolExecutor(_MAX_HOOK_THREADS, "hook")
+        self.is_draining = False
         self._num_chats: collections.Counter[str] = collections.Counter()
 
     def session_of(self, request: Request) -> Session:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -9,11 +10,14 @@ from typing import Final
 import httpx2
 
 from ...errors import SessionError
+from ...session import ReplyBytes
 from ...session.replies import bad_reply
 from .._engine_http import engine_http, engine_url, read_body
 from .headers import RawHeaders
 from .settings import ServerSettings
 
+# Smaller bodies find room in what the allocator has.
+_MAPPED_BYTES: Final = 1 << 20
 _LAST_STATUS: Final = 599
 _CONTROLS: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
@@ -24,7 +28,7 @@ class EngineReply:
 
     status: int
     headers: RawHeaders
-    body: bytes | bytearray
+    body: ReplyBytes
 
     @property
     def content_type(self) -> str:
@@ -67,7 +71,7 @@ class Engine:
         url = self._base.copy_with(raw_path=raw_path + b"?" + query if query else raw_path)
         try:
             async with self._client.stream(method, url, headers=headers, content=body) as response:
-                whole = await read_body(response)
+                whole = await _read(response)
         except httpx2.TimeoutException as error:
             limit = f"the engine was silent for {self._client.timeout.read} s (timeout_s)"
             raise _transport_error(error, limit, "engine_timeout") from None
@@ -93,3 +97,29 @@ def _check_head(status: int, headers: RawHeaders) -> None:
     for name, value in headers:
         if _CONTROLS.search(value):
             raise bad_reply(f"its header {name.decode('latin-1')} holds a control character")
+
+
+async def _read(response: httpx2.Response) -> ReplyBytes:
+    """The unpacked body; a large one in memory that goes back to the system with it.
+
+    What the allocator gives to replies that grow with the session stays in holes: 100 MB beside
+    a session of 25.
+    """
+    mapped = _mapped(response.headers)
+    if mapped is None:
+        return await read_body(response)
+    # A body that is shorter or longer than it says is an error of the transport.
+    async for chunk in response.aiter_bytes():
+        mapped.write(chunk)
+    return mapped
+
+
+def _mapped(headers: httpx2.Headers) -> mmap.mmap | None:
+    """Memory for a large body whose length is told and that is not packed; else None."""
+    if headers.get("content-encoding", "identity").strip().lower() != "identity":
+        return None
+    try:
+        length = int(headers.get("content-length", ""))
+        return mmap.mmap(-1, length) if length >= _MAPPED_BYTES else None
+    except (ValueError, OverflowError, OSError):  # no number, or more than there is
+        return None

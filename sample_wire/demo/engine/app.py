@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ...adapters.server.disconnects import ClientGoneError, unless_gone
 from ...adapters.tokenizer import CHATML
 from .engine import Engine, Generation
 from .replies import Replies
@@ -47,8 +48,12 @@ class EngineApp:
         self.engine = engine
         self._limiter = anyio.CapacityLimiter(_NUM_THREADS)
 
-    async def run(self, job: Job) -> list[Generation]:
-        """All outputs of a job, generated in a thread."""
+    async def run(self, job: Job, request: Request) -> list[Generation]:
+        """All outputs of a job, generated in a thread; no more of them once the client has gone.
+
+        Raises:
+            ClientGoneError: it has.
+        """
         with self.engine.running(job.rid) as aborted:
 
             def generate() -> list[Generation]:
@@ -57,7 +62,15 @@ class EngineApp:
                     for number in range(job.params.n)
                 ]
 
-            return await anyio.to_thread.run_sync(generate, limiter=self._limiter)
+            try:
+                return await unless_gone(
+                    request.receive,
+                    anyio.to_thread.run_sync(
+                        generate, limiter=self._limiter, abandon_on_cancel=True
+                    ),
+                )
+            finally:
+                aborted.set()  # the thread of a client that has gone would go on for nobody
 
 
 def create_app(engine: Engine) -> Starlette:
@@ -68,6 +81,7 @@ def create_app(engine: Engine) -> Starlette:
         return Route(path, functools.partial(handler, app), methods=list(methods))
 
     return Starlette(
+        exception_handlers={ClientGoneError: _gone},
         routes=[
             route("/health", _health, "GET"),
             route("/v1/models", _models, "GET"),
@@ -75,7 +89,7 @@ def create_app(engine: Engine) -> Starlette:
             route("/generate", _generate, "POST"),
             route("/v1/chat/completions", _chat, "POST"),
             route("/abort_request", _abort, "POST"),
-        ]
+        ],
     )
 
 
@@ -87,7 +101,7 @@ async def _generate(app: EngineApp, request: Request) -> Response:
     except BadRequestError as error:
         return _json({"error": {"message": str(error)}}, 400)
     replies = Replies(app.engine.settings, job, received=received, dispatched=time.time())
-    return _json(replies.generate(await app.run(job)))
+    return _json(replies.generate(await app.run(job, request)))
 
 
 async def _chat(app: EngineApp, request: Request) -> Response:
@@ -98,7 +112,7 @@ async def _chat(app: EngineApp, request: Request) -> Response:
     except BadRequestError as error:
         return _refused(error)
     replies = Replies(app.engine.settings, job, received=received, dispatched=time.time())
-    return _json(replies.chat(body, await app.run(job)))
+    return _json(replies.chat(body, await app.run(job, request)))
 
 
 async def _abort(app: EngineApp, request: Request) -> Response:
@@ -111,6 +125,11 @@ async def _abort(app: EngineApp, request: Request) -> Response:
     else:
         app.engine.abort(body.rid)
     return Response()
+
+
+async def _gone(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, ClientGoneError)
+    return Response(status_code=error.http_status_hint)  # nobody reads it
 
 
 async def _health(_app: EngineApp, _request: Request) -> Response:

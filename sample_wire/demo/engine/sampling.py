@@ -12,6 +12,7 @@ from ...adapters.tokenizer.chatml import IM_END, ByteChatML
 from .schema import Allowed
 
 DEFAULT_NEW_TOKENS: Final = 128  # SGLang's, of /generate
+_MAX_BIAS: Final = 100  # OpenAI's
 _GREEDY: Final = 1e-6  # SGLang's: at or below it the likeliest id is taken
 
 Size = Annotated[int, msgspec.Meta(ge=0)]
@@ -55,6 +56,12 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         biased = [key for key in self.logit_bias or () if not _names_id(key)]
         if biased or not all(0 <= one < ByteChatML.num_ids for one in self.stop_token_ids or ()):
             raise ValueError("logit_bias or stop_token_ids name an id that the vocabulary lacks")
+        if not all(abs(bias) <= _MAX_BIAS for bias in (self.logit_bias or {}).values()):
+            raise ValueError(f"a bias in logit_bias is between {-_MAX_BIAS} and {_MAX_BIAS}")
+        if self.max_new_tokens is not None and self.min_new_tokens > self.max_new_tokens:
+            raise ValueError("min_new_tokens is more than max_new_tokens")
+        if self.min_new_tokens and len(self.stop_ids) == ByteChatML.num_ids:
+            raise ValueError("min_new_tokens: every id of the vocabulary stops")
 
     @property
     def stop_texts(self) -> list[str]:

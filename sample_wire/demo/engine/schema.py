@@ -31,19 +31,37 @@ _RANGE: Final = (-999, 999)
 _COMMA, _QUOTE, _MINUS, BLANK = b',"- '
 
 
-class Schema(msgspec.Struct, rename={"ref": "$ref", "any_of": "anyOf", "one_of": "oneOf"}):
-    """As much of a JSON schema as there are grammars for; other keys are passed over.
+# What makes other values of a schema, and has no grammar here.
+_UNKNOWN: Final = ("ref", "all_of", "not_", "if_", "pattern", "patternProperties")
+_SPELLED: Final = {
+    "ref": "$ref",
+    "any_of": "anyOf",
+    "one_of": "oneOf",
+    "all_of": "allOf",
+    "not_": "not",
+    "if_": "if",
+}
+
+
+class Schema(msgspec.Struct, rename=_SPELLED):
+    """As much of a JSON schema as there are grammars for.
 
     Raises:
-        ValueError: a reference, or bounds that no integer lies between.
+        ValueError: a key that changes what is valid and is not known here, no alternative, or
+            bounds that no integer, text or list lies between.
     """
 
     type: JSONType | Annotated[list[JSONType], msgspec.Meta(min_length=1)] = "string"
     enum: Annotated[list[Any], msgspec.Meta(min_length=1)] | None = None
     const: Any = msgspec.UNSET
-    any_of: list[Schema] | None = None
-    one_of: list[Schema] | None = None
+    any_of: Annotated[list[Schema], msgspec.Meta(min_length=1)] | None = None
+    one_of: Annotated[list[Schema], msgspec.Meta(min_length=1)] | None = None
     ref: Any = None
+    all_of: Any = None
+    not_: Any = None
+    if_: Any = None
+    pattern: Any = None
+    patternProperties: Any = None
     properties: dict[str, Schema] | None = None
     items: Schema | None = None
     minLength: Size = 1
@@ -54,11 +72,18 @@ class Schema(msgspec.Struct, rename={"ref": "$ref", "any_of": "anyOf", "one_of":
     maximum: float | None = None
 
     def __post_init__(self) -> None:
-        if self.ref is not None:
-            raise ValueError("references are not known here")
+        for name in _UNKNOWN:
+            if getattr(self, name) is not None:
+                raise ValueError(f"{_SPELLED.get(name, name)} is not known here")
+        for what, least, most in (
+            ("Length", self.minLength, self.maxLength),
+            ("Items", self.minItems, self.maxItems),
+        ):
+            if most is not None and least > max(most, 1):
+                raise ValueError(f"min{what} is more than max{what}")
         low, high = self.bounds()
         if low > high:
-            raise ValueError("no integer lies between minimum and maximum")
+            raise ValueError("no integer lies between minimum and maximum: others are not made")
 
     def depth(self) -> int:
         """How deep it is nested; 1 for a schema without others inside."""
