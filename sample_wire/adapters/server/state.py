@@ -21,6 +21,7 @@ from .settings import ServerSettings
 from .trajectories import field_set_of, hooks_of, trajectory_maker
 from .upstream import Engine
 
+# Sessions of a batch are collected at about the same time, and a hook may ask a reward model.
 _MAX_HOOK_THREADS: Final = 64
 
 
