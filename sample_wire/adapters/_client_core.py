@@ -163,6 +163,7 @@ class _Created(msgspec.Struct):
     field_set: int | None = None
     schema: str | None = None
     session_server_instance_id: str | None = None
+    trajectory: str | None = None
 
 
 class SessionSteps:
@@ -196,6 +197,7 @@ class SessionSteps:
         self._server_url = ""
         self._session_id = ""
         self._instance_id: str | None = None
+        self._trajectory: str | None = None
         self.stage: Stage = "none"
 
     @property
@@ -224,6 +226,12 @@ class SessionSteps:
         """The id that the server goes by, or None where it told none.  Raises as session_id."""
         self._require_session()
         return self._instance_id
+
+    @property
+    def trajectory(self) -> str | None:
+        """The kind of the session, or None where the server told none.  Raises as session_id."""
+        self._require_session()
+        return self._trajectory
 
     @property
     def session_url(self) -> str:
@@ -255,6 +263,7 @@ class SessionSteps:
             raise
         self._session_id, self.stage = created.session_id, "open"
         self._instance_id = created.session_server_instance_id
+        self._trajectory = created.trajectory
         mismatch = self._mismatch(created) if self._handshake else None
         if mismatch is not None:
             yield from self.delete()

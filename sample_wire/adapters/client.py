@@ -107,6 +107,15 @@ class ClientBase(Generic[HttpT]):
         return self._steps.instance_id
 
     @property
+    def trajectory(self) -> str | None:
+        """ "linear" or "tree", the kind of session, or None where the server told none.
+
+        Raises:
+            ClientError: no session was created.
+        """
+        return self._steps.trajectory
+
+    @property
     def chat_base_url(self) -> str:
         """The base URL to give to an OpenAI client.
 

@@ -46,6 +46,11 @@ class OpenSession(Protocol):
         """The id of that server's process, or None where it is not known."""
         ...
 
+    @property
+    def trajectory(self) -> str | None:
+        """ "linear" or "tree", the kind of session, or None where it is not known."""
+        ...
+
     async def collect(
         self, template: SampleT, *, max_seq_len: int | None, metadata: Mapping[str, Any] | None
     ) -> SamplesReply[SampleT]:
@@ -117,7 +122,8 @@ async def generate(
         ValueError: trajectory is neither, or trainer does not go with a tree; no session was
             opened.
         ClientError, DecodeError: whatever opening the session or collecting raises; ClientError
-            too for the reply of a session that is not of this kind.
+            too for a session that is not of this kind, before the agent is called where the
+            server tells its kind.
         GroupError: several samples, and the input has neither rollout_id nor index.
     """
     if trajectory not in get_args(TrajectoryKind):
@@ -126,6 +132,12 @@ async def generate(
     if is_tree:
         trainer.check_several()
     async with sessions() as session:
+        if session.trajectory not in (None, trajectory):
+            raise ClientError(
+                f"the server's sessions are {session.trajectory}, the rollout's {trajectory}",
+                expected=trajectory,
+                got=session.trajectory,
+            )
         told = await _answer(given, session, agent)
         reply = await session.collect(
             given.sample, max_seq_len=given.max_seq_len, metadata=told if is_tree else None
@@ -200,6 +212,8 @@ def _finished(
             expected="1",
             got=str(len(reply.samples)),
         )
+    if "tree" in reply.session_metadata:
+        raise ClientError("the reply is that of a tree", field="session_metadata")
     (sample,) = reply.samples
     sample.metadata = {**sample.metadata, **(told or {}), **reply.session_metadata}
     _set_tool_time([sample], told)

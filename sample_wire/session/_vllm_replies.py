@@ -134,18 +134,28 @@ def _first_of(wanted: Sequence[str], text: str, start: int) -> int:
 
 
 def _log_probs(choice: _Choice, num_top: int, tokenizer: TokenizerAdapter) -> dict[str, Any]:
+    texts: dict[str, str] = {}  # a reply of thousands of tokens names few of them, often
     content = [
-        {**_told(entry, tokenizer), "top_logprobs": [_told(top, tokenizer) for top in tops]}
+        {
+            **_told(entry, texts, tokenizer),
+            "top_logprobs": [_told(top, texts, tokenizer) for top in tops],
+        }
         for entry in choice.logprobs.content
         for tops in [(entry.top_logprobs or [])[:num_top]]
     ]
     return {"content": content, "refusal": None}
 
 
-def _told(entry: _Token, tokenizer: TokenizerAdapter) -> dict[str, Any]:
-    """A token by its text; bytes are null where the text is not the whole of a character."""
-    named = _TOKEN.fullmatch(entry.token)
-    text = entry.token if named is None else tokenizer.decode([int(named[1])])
+def _told(entry: _Token, texts: dict[str, str], tokenizer: TokenizerAdapter) -> dict[str, Any]:
+    """A token by its text; bytes are null where the text is not the whole of a character.
+
+    Args:
+        texts: of the tokens that were told before, by their names.
+    """
+    if entry.token not in texts:
+        named = _TOKEN.fullmatch(entry.token)
+        texts[entry.token] = entry.token if named is None else tokenizer.decode([int(named[1])])
+    text = texts[entry.token]
     whole = "\ufffd" not in text
     return {
         "token": text,

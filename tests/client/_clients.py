@@ -20,6 +20,8 @@ class AnyClient(Protocol):
     @property
     def instance_id(self) -> str | None: ...
     @property
+    def trajectory(self) -> str | None: ...
+    @property
     def chat_base_url(self) -> str: ...
     def create(self) -> str: ...
     def collect(
@@ -58,6 +60,10 @@ class Blocking:
     @property
     def instance_id(self) -> str | None:
         return self._client.instance_id
+
+    @property
+    def trajectory(self) -> str | None:
+        return self._client.trajectory
 
     @property
     def chat_base_url(self) -> str:

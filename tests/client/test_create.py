@@ -133,6 +133,22 @@ def test_a_client_knows_the_instance_of_its_server(
             assert client.instance_id == instance_id
 
 
+@pytest.mark.parametrize(
+    ("facts", "trajectory"),
+    [({}, None), ({"trajectory": "tree"}, "tree")],
+    ids=["not told", "told"],
+)
+def test_a_client_knows_the_kind_of_its_session(
+    connect: Connect, facts: dict[str, object], trajectory: str | None
+) -> None:
+    with Stub(create=as_json(FOUND | facts)) as stub:
+        client = connect(stub.url)
+        with pytest.raises(ClientError, match="no session"):
+            _ = client.trajectory
+        with client:
+            assert client.trajectory == trajectory
+
+
 def test_a_409_of_the_handshake_is_raised_at_once(connect: Connect) -> None:
     with Stub(create=refuses(409, "schema_mismatch")) as stub:
         with pytest.raises(ServerError) as caught:

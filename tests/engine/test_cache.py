@@ -72,3 +72,15 @@ def test_what_has_no_room_is_not_kept(max_tokens: int) -> None:
     cache = PrefixCache(max_tokens)
     cache.keep(state_of([1, 2, 3]))
     assert found(cache, [1, 2, 3, 4]) == 0
+
+
+def test_a_state_that_is_kept_holds_no_room_for_tokens_that_never_came() -> None:
+    """A conversation without a limit has room for the whole context while it is generated."""
+    state = KVState(SETTINGS, 100_000)
+    state.ids = [1, 2, 3]
+    PrefixCache(9).keep(state)
+    small = KVState(SETTINGS, 3)
+    for name in ("keys_LHNC", "values_LHNC", "routed_NLK"):
+        kept = getattr(state, name)
+        assert kept.base is None
+        assert kept.shape == getattr(small, name).shape

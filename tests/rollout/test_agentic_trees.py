@@ -174,6 +174,26 @@ def test_a_reply_that_tells_no_tree_is_refused() -> None:
         rollout(stub.url, Agent())
 
 
+def test_a_reply_that_tells_a_tree_is_refused_where_none_is_expected() -> None:
+    payload = bytes(encode_samples([make_sample()], {"tree": TREE}, field_set=2))
+    with Stub(answer(payload)) as stub, pytest.raises(ClientError, match="that of a tree"):
+        rollout(stub.url, Agent(), trajectory="linear")
+
+
+def test_a_session_of_another_kind_is_refused_before_the_agent_is_called(
+    site: Site, engine: StubEngine
+) -> None:
+    agent = Agent(one_turn)
+    with pytest.raises(ClientError, match="sessions are tree, the rollout's linear"):
+        rollout(site.url, agent, trajectory="linear")
+    with (
+        running(NumberTokenizer(), engine.url, field_set=2) as linear,
+        pytest.raises(ClientError, match="sessions are linear, the rollout's tree"),
+    ):
+        rollout(linear.url, agent)
+    assert (agent.calls, engine.seen) == ([], [])
+
+
 @pytest.mark.parametrize("name", ["group_reward", "partial_rollout", "recompute_log_probs"])
 def test_a_trainer_that_needs_one_sample_is_refused_before_there_is_a_session(name: str) -> None:
     trainer = TrainerOptions(**{name: True})

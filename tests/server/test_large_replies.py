@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from sample_wire.adapters.server.memory import LARGE_REPLY_BYTES
+
 from ._serving import Handle
 from ._sglang import FIRST_OUTPUT, USER, answer, completion
 from ._stub import Answer, StubEngine
@@ -29,3 +31,13 @@ def test_a_large_reply_that_ends_early_is_no_turn(
     assert response.status_code == 502
     assert response.json()["code"] == "engine_unreachable"
     assert session.num_records() == 0
+
+
+def test_a_reply_that_leaves_holes_in_memory_is_a_turn_like_any_other(
+    session: Handle, engine: StubEngine
+) -> None:
+    text = "x" * LARGE_REPLY_BYTES
+    reply = completion(3, *FIRST_OUTPUT, message={"role": "assistant", "content": text})
+    engine.will(answer(reply))
+    assert session.chat([USER]).json() == reply
+    assert session.dump()["records"][0]["response"] == reply

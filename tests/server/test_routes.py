@@ -35,7 +35,9 @@ def test_health_tells_the_instance_where_it_has_an_id(start: StartServer) -> Non
 
 def test_a_new_session_is_told_the_instance_where_it_has_an_id(start: StartServer) -> None:
     found = start(instance_id="i-7").http.post("/sessions").json()
-    assert list(found) == ["session_id", "field_set", "schema", "session_server_instance_id"]
+    assert list(found) == [
+        *("session_id", "field_set", "schema", "trajectory", "session_server_instance_id")
+    ]
     assert found["session_server_instance_id"] == "i-7"
 
 
@@ -51,7 +53,7 @@ def test_a_session_id_is_32_hex_digits_and_never_the_same(site: Site) -> None:
 def test_a_body_that_states_no_handshake_is_ignored(site: Site, body: bytes) -> None:
     response = site.http.post("/sessions", content=body)
     assert response.status_code == 200
-    assert list(response.json()) == ["session_id", "field_set", "schema"]
+    assert list(response.json()) == ["session_id", "field_set", "schema", "trajectory"]
 
 
 @pytest.mark.parametrize(

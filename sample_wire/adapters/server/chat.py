@@ -19,6 +19,7 @@ from ...assembly import Turn
 from ...session import ChatRequest, Session, TurnPlan, parse_body, upstream_body
 from .disconnects import unless_gone
 from .headers import to_engine
+from .memory import tidied
 from .replies import json_response, passed_on, stream_response
 from .state import ServerState
 from .upstream import EngineReply
@@ -54,7 +55,7 @@ async def chat(state: ServerState, request: Request) -> Response:
                 response = json_response(reply, trajectory.client_text(turn))
             packing = trajectory.packing(turn)
     # After the answer is made, and beside the loop: packing leaves other threads alone.
-    asyncio.get_running_loop().run_in_executor(None, packing)
+    asyncio.get_running_loop().run_in_executor(None, tidied, packing, len(reply.body))
     return response
 
 

@@ -34,7 +34,8 @@ async def create(state: ServerState, request: Request) -> Response:
         )
     state.drop_idle()
     session = state.registry.create(time.monotonic())
-    return JSONResponse({"session_id": session.id, **wire, **_instance(state)})
+    kind = {"trajectory": state.settings.trajectory}
+    return JSONResponse({"session_id": session.id, **wire, **kind, **_instance(state)})
 
 
 def _instance(state: ServerState) -> dict[str, str]:

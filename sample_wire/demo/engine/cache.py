@@ -57,6 +57,7 @@ class PrefixCache:
 
     def keep(self, state: KVState) -> None:
         """Takes over the state of a request that has ended, in place of its own prefixes."""
+        state.shrink()
         new = _Kept(state)
         with self._lock:
             self._kept = [

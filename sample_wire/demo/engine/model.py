@@ -74,6 +74,13 @@ class KVState:
         self.values_LHNC: Floats = np.zeros(shape, np.float32)
         self.routed_NLK: Ids = np.zeros((size, settings.num_layers, settings.top_k), np.int32)
 
+    def shrink(self) -> None:
+        """Lets go of the room that no token has taken."""
+        size = -(-len(self.ids) // BLOCK) * BLOCK
+        self.keys_LHNC = self.keys_LHNC[:, :, :size].copy()
+        self.values_LHNC = self.values_LHNC[:, :, :size].copy()
+        self.routed_NLK = self.routed_NLK[:size].copy()
+
     def take_prefix(self, other: KVState, num_tokens: int) -> None:
         """Starts with a copy of the first tokens of another one."""
         self.ids = other.ids[:num_tokens]
