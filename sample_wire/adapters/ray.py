@@ -24,7 +24,6 @@ from collections.abc import Mapping
 from typing import Any, Final, Self
 
 import ray
-import ray.util
 import uvicorn
 from ray.exceptions import RayActorError
 
@@ -147,8 +146,7 @@ class _SessionServer:
         raise_file_limit()
         self._server = uvicorn.Server(server_config(app))
         self._serving = asyncio.create_task(self._server.serve(sockets=[sock]))
-        own_address: Any = ray.util.get_node_ip_address
-        return url_of(sock, own_address() if settings.host in _ANY_ADDRESS else None)
+        return url_of(sock, _node_address() if settings.host in _ANY_ADDRESS else None)
 
     async def num_sessions(self) -> int:
         """Sessions that it holds, without those that are idle for too long."""
@@ -168,3 +166,13 @@ class _SessionServer:
         """Returns when the server has let go of its port."""
         self._server.should_exit = True
         await self._serving
+
+
+def _node_address() -> str:
+    """This node's address, as the cluster knows it; a machine may have several."""
+    list_nodes: Any = ray.nodes
+    node_id = ray.get_runtime_context().get_node_id()
+    address: str = next(
+        node["NodeManagerAddress"] for node in list_nodes() if node["NodeID"] == node_id
+    )
+    return address

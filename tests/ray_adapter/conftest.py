@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-NODE_ADDRESS = "127.0.0.1"
+# Loopback too; for 127.0.0.1 Ray would take the machine's own address.
+NODE_ADDRESS = "127.0.0.2"
 STORE_BYTES = 512 << 20
 
 

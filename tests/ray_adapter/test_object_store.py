@@ -11,6 +11,7 @@ from strategies import same_sample
 from unit._samples import make_sample
 
 from sample_wire import Payload, Sample, decode_samples, encode_samples
+from sample_wire.assembly import RowLedger
 
 pytest.importorskip("ray")
 import ray
@@ -66,6 +67,20 @@ def test_arrays_of_decoded_samples_lie_in_the_store_read_only() -> None:
         assert lies_in_the_store(array)
         assert not array.flags.writeable
     assert same_sample(again, reply.samples[0])
+
+
+def test_rows_that_a_server_keeps_in_blocks_lie_in_the_store_once_they_are_joined() -> None:
+    sample = large_sample()
+    ledger = RowLedger((25, 10))
+    assert sample.rollout_routed_experts is not None
+    rows: Any = ledger.extend(ledger.empty(), 0, [sample.rollout_routed_experts])
+    expected = digests(sample)
+    sample.rollout_routed_experts = rows
+    payload = encode_samples([sample])
+    for sent, is_shared in ((payload, False), (Payload([payload.contiguous()]), True)):
+        (found,) = decode_samples(ray.get(ray.put(sent)), Sample()).samples
+        assert digests(found) == expected
+        assert all(map(lies_in_the_store, arrays_of(found).values())) is is_shared
 
 
 def test_a_trainer_process_reads_a_payload_from_the_store() -> None:
