@@ -14,6 +14,13 @@ from ..adapters.server.command import add_model_arguments, add_routing_arguments
 from ..adapters.server.trajectories import FIELD_SETS
 
 USAGE: Final = 2
+# Arguments that say how an engine's model is spoken to, and what they are where they are not given.
+OF_AN_ENGINE: Final = (
+    *("tokenizer", "family", "chat_template", "template_kwargs"),
+    *("model_config", "routing_layers", "routing_top_k", "num_experts", "required"),
+)
+NOT_GIVEN: Final[tuple[object, ...]] = (None, False, "default", {})
+_OF_A_ROLLOUT: Final = ("engine", *OF_AN_ENGINE, "incremental")
 _MISSING: Final = (
     'sample-wire: demo needs an extra: pip install "sample-wire[demo]" ({}); '
     "demo --recorded needs none\n"
@@ -84,8 +91,9 @@ def _run_recorded(options: argparse.Namespace) -> int:
     refuse: Callable[[str], NoReturn] = options.refuse_usage
     if options.recording is not None and options.recorded:
         refuse("--recorded is a recording of its own")
-    if options.engine is not None:
-        refuse("a recording needs no --engine")
+    given = [name for name in _OF_A_ROLLOUT if getattr(options, name) not in NOT_GIVEN]
+    if given:
+        refuse(f"a recording needs no --{given[0].replace('_', '-')}")
     if options.trajectory != "linear":
         refuse("a recording is no tree")
     return run_recorded(options.recording)

@@ -9,13 +9,9 @@ from ..adapters._engine_http import engine_url
 from ..adapters.server import ServerSettings
 from ..adapters.server.command import routing_of
 from ..adapters.tokenizer import CHATML
+from .command import NOT_GIVEN, OF_AN_ENGINE
 from .engine import EngineSettings
 
-_OF_AN_ENGINE: Final = (
-    *("tokenizer", "family", "chat_template", "template_kwargs"),
-    *("model_config", "routing_layers", "routing_top_k", "num_experts", "required"),
-)
-_NOT_GIVEN: Final[tuple[object, ...]] = (None, False, "default", {})
 # The demo is to be over soon.
 _MEAN_ANSWER_TOKENS: Final = 60
 
@@ -54,8 +50,8 @@ def settings_of(options: argparse.Namespace) -> StorySettings:
 
 
 def _embedded(options: argparse.Namespace) -> StorySettings:
-    for name in _OF_AN_ENGINE:
-        if getattr(options, name) not in _NOT_GIVEN:
+    for name in OF_AN_ENGINE:
+        if getattr(options, name) not in NOT_GIVEN:
             raise ValueError(f"--{name.replace('_', '-')} needs --engine")
     engine = EngineSettings(mean_answer_tokens=_MEAN_ANSWER_TOKENS)
     routing = engine.routing_spec(incremental=options.incremental)

@@ -54,7 +54,10 @@ def engine_lines(settings: StorySettings) -> list[str]:
     """Which engine it runs with."""
     engine = settings.engine
     about = (
-        [printable(settings.server.engine_url)]
+        [
+            printable(settings.server.engine_url),
+            *([] if settings.server.routing else ["without R3: --model-config gives its shape"]),
+        ]
         if engine is None
         else [
             "embedded, stands in for SGLang: a mixture-of-experts model in numpy, random weights,",

@@ -6,7 +6,6 @@ failure to collect is the caller's to see; cancellation ends the session and goe
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import logging
 import math
@@ -163,8 +162,8 @@ async def _answer(
         if not isinstance(answer, Mapping):
             raise TypeError(f"the agent gave a {type(answer).__name__}, not an object or None")
         told = plain_object(answer, MAX_JSON_DEPTH - 1)
-    except (Exception, asyncio.CancelledError) as error:
-        if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+    except BaseException as error:
+        if not isinstance(error, Exception) and not _is_of_the_agents_own(error):
             raise
         logger.exception("the agent of %s failed", session.chat_base_url)
         return None
@@ -172,10 +171,13 @@ async def _answer(
     return kept
 
 
-def _is_cancelled() -> bool:
-    """Whether it is the rollout that is cancelled, and not a task that its agent waits for."""
+def _is_of_the_agents_own(error: BaseException) -> bool:
+    """Whether it is the cancellation of a task that the agent waits for, and not the rollout's."""
+    import asyncio  # who gets here has it; the module itself does no I/O
+
     task = asyncio.current_task()
-    return task is None or task.cancelling() > 0
+    is_cancelled = task is None or task.cancelling() > 0
+    return isinstance(error, asyncio.CancelledError) and not is_cancelled
 
 
 def _agent_metadata(given: GenerateInput[SampleT], session: OpenSession) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from .._json import MAX_JSON_DEPTH, exceeds_depth
+
 _OPENING: Final = "<tool_call>"
 _CLOSING: Final = "</tool_call>"
 
@@ -20,6 +22,10 @@ class ParsedText(NamedTuple):
 
     content: str
     tool_calls: list[dict[str, Any]]
+
+
+# In a chat request a call's arguments lie as text, in a rendered prompt as an object in a list.
+_MAX_DEPTH: Final = MAX_JSON_DEPTH - 8
 
 
 class _Call(msgspec.Struct):
@@ -57,7 +63,12 @@ def parse_hermes(text: str) -> ParsedText:
 
 
 def _read(inside: str) -> dict[str, Any] | None:
-    """One call in OpenAI's form, or None where it is none."""
+    """One call in OpenAI's form, or None where it is none.
+
+    One that nests too deep is none: the request that it comes back in would be refused.
+    """
+    if exceeds_depth(inside.encode("utf-8", "replace"), _MAX_DEPTH):
+        return None
     try:
         call = msgspec.json.decode(inside, type=_Call)
         arguments = bytes(call.arguments).decode()

@@ -263,3 +263,23 @@ def test_records_with_full_routing_have_every_row_on_every_turn(received: sw.Sam
         assert rows.dtype == np.int32
         assert np.array_equal(rows, routed_TLK[: len(prompt) + len(output) - 1])
     assert sum(len(arrays[3]) for arrays in turns) == 93 + 269 + 580 + 830 + 974
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("--engine", "http://h"), "--engine"),
+        (("--tokenizer", "x"), "--tokenizer"),
+        (("--model-config", "absent"), "--model-config"),
+        (("--incremental",), "--incremental"),
+        (("--trajectory", "tree"), "no tree"),
+    ],
+    ids=["engine", "tokenizer", "model", "incremental", "tree"],
+)
+def test_what_only_a_rollout_needs_is_refused_with_a_recording(
+    arguments: tuple[str, ...], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as refused:
+        cli.main(["demo", "--recorded", *arguments])
+    assert refused.value.code == 2
+    assert named in capsys.readouterr().err

@@ -39,9 +39,17 @@ def test_the_demo_runs_against_an_engine_that_is_named(engine: str, capsys: Out)
     assert demo(f"{engine}/", *SHAPE) == 0  # the slash as users write it
     out = capsys.readouterr().out
     assert f"engine   {engine}\n" in out
+    assert "without R3" not in out
     assert "embedded" not in out
     assert [*table(out)] == ["0", "1", "2", "3", "total"]
     assert "x2x2  int32" in out
+
+
+def test_a_demo_without_a_shape_of_routing_says_so(engine: str, capsys: Out) -> None:
+    assert demo(engine) == 0
+    out = capsys.readouterr().out
+    assert "without R3: --model-config gives its shape" in out
+    assert "R3: 0 bytes" in out
 
 
 def test_a_models_config_tells_the_shape_and_new_rows_can_be_asked_for(

@@ -149,3 +149,12 @@ def test_any_text_is_parsed_without_an_error(pieces: list[str]) -> None:
     text = "".join(pieces)
     content, calls = parse_hermes(text)
     assert calls or content == text
+
+
+def test_a_call_that_nests_too_deep_to_come_back_is_text() -> None:
+    def called(depth: int) -> str:
+        inside = '{"a":' * depth + "1" + "}" * depth
+        return f'<tool_call>{{"name":"f","arguments":{inside}}}</tool_call>'
+
+    assert len(parse_hermes(called(119)).tool_calls) == 1
+    assert parse_hermes(called(120)) == (called(120), [])
