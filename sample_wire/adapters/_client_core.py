@@ -21,7 +21,6 @@ import operator
 import random
 import re
 import sys
-import urllib.parse
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Final, Literal, TypeVar
 
@@ -35,11 +34,11 @@ from ..errors import ClientError, CollectTimeout, EncodeError
 from ..sample import Sample
 from ..schema import Schema
 from ._client_answer import MAX_REFUSAL_BYTES, Answer
+from ._client_urls import server_urls
 
 COLLECT_TIMEOUT_S: Final = 120.0
 # What a path segment may hold without being quoted or resolved; servers use 32 hex digits.
 _SESSION_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
-_SERVER_URL: Final = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?", re.IGNORECASE)
 
 # Three years; timers overflow at a few hundred.
 _MAX_TIME_S: Final = 1e8
@@ -186,7 +185,7 @@ class SessionSteps:
         handshake: bool,
         limits: ClientLimits,
     ) -> None:
-        self._servers = _server_urls(servers)
+        self._servers = server_urls(servers)
         self._field_set = field_set
         self._schema = schema
         agreed = schema or Sample.__sample_schema__
@@ -354,26 +353,6 @@ class SessionSteps:
                     got=str(value),
                 )
         return None
-
-
-def _server_urls(servers: str | Sequence[str]) -> tuple[str, ...]:
-    urls = (servers,) if isinstance(servers, str) else tuple(servers)
-    if not urls:
-        raise ValueError("a client needs the URL of a server")
-    for url in urls:
-        if _SERVER_URL.fullmatch(url) is None or not _names_a_host(url):
-            raise ValueError(f"a server's URL is http(s)://host:port and maybe a path, not {url!r}")
-    return tuple(url.rstrip("/") for url in urls)
-
-
-def _names_a_host(url: str) -> bool:
-    """Whether there is a host that can be looked up, and no port that cannot be."""
-    try:
-        parts = urllib.parse.urlsplit(url)
-        parts.port  # noqa: B018  # looking it up checks it
-        return bool((parts.hostname or "").encode("idna"))
-    except ValueError:
-        return False
 
 
 def _read_created(answer: Answer) -> _Created:

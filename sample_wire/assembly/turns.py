@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +20,10 @@ from .._declarations import Field
 from ..blocks import RowBlocks
 from ..errors import AssemblyError
 from ..sample import PrefixCacheInfo, SpecInfo, Status
+from ._records import bodies, messages_in, seconds
 from .extras import extra_value
 from .ledger import TOKEN_DTYPES, RowLedger
-from .replies import TurnReply, merge_events, prompt_ids, read_reply
+from .replies import TurnReply, prompt_ids, read_reply
 from .routing import (
     DecodeBase64,
     RoutingError,
@@ -174,7 +175,7 @@ class TurnReader:
             AssemblyError: the record is malformed; the reader and its turns are as before.
         """
         number = 1 if parent is None else parent.number + 1
-        request, response = _bodies(record, number)
+        request, response = bodies(record, number)
         reply = read_reply(response, turn=number, extras=[field.name for field in self._extras])
         if arrays:
             reply = replace(
@@ -188,36 +189,28 @@ class TurnReader:
         near = held if like is None else _spliced(held, num_shared, like.tokens)
         tokens = self._tokens.extend(near, num_shared, [prompt[num_shared:], reply.output_ids])
         routing, fault = self._read_routing(request, reply, len(tokens), num_shared, parent, like)
-        sizes = (len(tokens), len(reply.output_ids))
+        gap = [] if parent is None else prompt[num_shared:].tolist()
         return Turn(
             number=number,
             tokens=tokens,
             num_prompt=len(prompt),
             num_shared=num_shared,
-            log_probs=reply.log_probs,
-            status=_STATUS_OF_REASON.get(reply.finish_reason or "", Status.PENDING),
             routing=routing,
             routing_fault=fault,
-            has_routing=reply.routing is not None,
             indexer=self._read_indexer(reply, len(tokens), like or parent, number),
             text=text_of(reply.output_ids.tolist(), self._decode_text),
-            gap_text=text_of(
-                [] if parent is None else prompt[num_shared:].tolist(), self._decode_text
-            ),
-            weight_version=reply.weight_version,
-            prefix_cache=reply.prefix_cache,
-            spec=reply.spec,
-            e2e_latency=reply.e2e_latency,
-            message=reply.message,
-            extras={
-                field.name: extra_value(field, reply.extras.get(field.name), *sizes, number)
-                for field in self._extras
-            },
-            timestamp=_seconds(record, "timestamp", number),
-            request_timestamp=_seconds(record, "request_timestamp", number),
+            gap_text=text_of(gap, self._decode_text),
+            extras=self._extra_values(reply, len(tokens), number),
             previous_timestamp=None if parent is None else parent.timestamp,
-            request_messages=_messages(request, number),
+            **_told(record, request, reply, number),
         )
+
+    def _extra_values(self, reply: TurnReply, num_tokens: int, number: int) -> dict[str, Any]:
+        sizes = (num_tokens, len(reply.output_ids))
+        return {
+            field.name: extra_value(field, reply.extras.get(field.name), *sizes, number)
+            for field in self._extras
+        }
 
     def _read_routing(
         self,
@@ -285,20 +278,23 @@ class TurnReader:
             raise _routing_error("indexer_topk", error, number) from None
 
 
-def _bodies(record: Mapping[str, Any], number: int) -> tuple[Mapping[str, Any], object]:
-    """Request and reply of a record, also of one that wraps them with method and status."""
-    if not isinstance(record, Mapping):
-        raise AssemblyError("the record is no object", turn=number)
-    request, reply = record.get("request"), record.get("response")
-    if isinstance(request, Mapping) and "body" in request:
-        request = request["body"]
-    if isinstance(reply, Mapping) and "body" in reply:
-        reply = reply["body"]
-    if isinstance(reply, Mapping) and "sse" in reply:
-        reply = merge_events(reply["sse"], number)
-    if not isinstance(request, Mapping) or reply is None:
-        raise AssemblyError("the record has no request object, or no response", turn=number)
-    return request, reply
+def _told(
+    record: Mapping[str, Any], request: Mapping[str, Any], reply: TurnReply, number: int
+) -> dict[str, Any]:
+    """What a turn takes from its record and reply as it is told there."""
+    return {
+        "log_probs": reply.log_probs,
+        "status": _STATUS_OF_REASON.get(reply.finish_reason or "", Status.PENDING),
+        "has_routing": reply.routing is not None,
+        "weight_version": reply.weight_version,
+        "prefix_cache": reply.prefix_cache,
+        "spec": reply.spec,
+        "e2e_latency": reply.e2e_latency,
+        "message": reply.message,
+        "timestamp": seconds(record, "timestamp", number),
+        "request_timestamp": seconds(record, "request_timestamp", number),
+        "request_messages": messages_in(request, number),
+    }
 
 
 def _start_of(request: Mapping[str, Any], value: object) -> int | None:
@@ -346,22 +342,6 @@ def _misplaced(start: int, expected: int, what: str) -> str:
     rows = abs(start - expected)
     unit = "row" if rows == 1 else "rows"
     return f"additional R3: starts at row {start}; expected {expected}: {what} of {rows} {unit}"
-
-
-def _seconds(record: Mapping[str, Any], key: str, number: int) -> float | None:
-    value = record.get(key)
-    if value is None:
-        return None
-    if type(value) in (int, float) and abs(value) < 2**63:
-        return cast(float, value)
-    raise AssemblyError(f"its {key} is no time in seconds", turn=number, field=key)
-
-
-def _messages(request: Mapping[str, Any], number: int) -> Sequence[Any]:
-    messages = request.get("messages")
-    if messages is None or isinstance(messages, (list, tuple)):
-        return messages or ()
-    raise AssemblyError("the request's messages are no list", turn=number, field="messages")
 
 
 def _spliced(held: RowBlocks, start: int, like: RowBlocks) -> RowBlocks:
