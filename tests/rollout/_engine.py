@@ -50,6 +50,10 @@ def generated(
     return make
 
 
+# A first turn that calls a tool.
+FIRST: Final = generated([10, 11], [-0.125, -0.25], CALL, weight_version="w1", cached_tokens=0)
+
+
 class Toolbox:
     """Tools that say what they are told to, and keep how they were called.
 

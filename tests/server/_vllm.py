@@ -21,6 +21,9 @@ USER: Final = {"role": "user", "content": "hi"}
 TOOLS: Final[Any] = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
 CALL_TEXT: Final = '<tool_call>\n{"name": "f", "arguments": {"a":  1}}\n</tool_call>'
 CALL: Final = {"name": "f", "arguments": '{"a":  1}'}
+# The ids of a prompt that is USER alone, and of a reply to it.
+PROMPT: Final = CHATML.render([USER], None, {})
+IDS: Final = CHATML.encode(f"ok{END}")
 
 
 def npy_base64(num_rows: int, start: int) -> str:

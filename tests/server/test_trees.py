@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 
@@ -12,8 +12,8 @@ import httpx2
 import numpy as np
 import pytest
 
-from sample_wire import Sample, SamplesReply, decode_samples
-from sample_wire.adapters.server import ServerSettings, create_app
+from sample_wire import Sample, SamplesReply
+from sample_wire.adapters.server import ServerSettings
 from sample_wire.adapters.server.chat import chat
 from sample_wire.adapters.server.state import ServerState
 from sample_wire.assembly import RoutingSpec
@@ -22,7 +22,7 @@ from sample_wire.session.tree import MAX_NODES
 
 from ._errors import error_of, refusal
 from ._numbers import NumberTokenizer
-from ._serving import Handle, Message, running
+from ._serving import Handle, running
 from ._sglang import (
     NUM_LAYERS,
     TOOL,
@@ -35,11 +35,10 @@ from ._sglang import (
     speaks,
 )
 from ._stub import PATIENCE_S, Answer, Gate, StubEngine
+from ._trees import A1, OTHER_TOOL, collect, grow, say
 from .conftest import INCREMENTAL, SPEC, StartServer
 from .test_concurrency import request_of
 
-A1: Final = {"role": "assistant", "content": "10 11"}
-OTHER_TOOL: Final = {"role": "tool", "content": "22", "tool_call_id": "call_1"}
 RETRY: Final = [1, 2, 3, 10, 11, 20, 21, 40]
 FORK: Final = [1, 2, 3, 10, 11, 22, 50, 51]
 
@@ -48,29 +47,6 @@ FORK: Final = [1, 2, 3, 10, 11, 22, 50, 51]
 def session(start: StartServer) -> Handle:
     """A new session of a server whose sessions are trees."""
     return start(trajectory="tree").create()
-
-
-def collect(session: Handle, **body: Any) -> SamplesReply[Sample]:
-    """The samples reply, decoded over a template with a reward."""
-    response = session.samples(body)
-    assert response.status_code == 200, response.text
-    return decode_samples(response.content, Sample(reward=9.0), field_set=2)
-
-
-def say(session: Handle, engine: StubEngine, answer: Any, *messages: Message) -> None:
-    """One turn."""
-    engine.will(answer)
-    response = session.chat(messages)
-    assert response.status_code == 200, response.text
-
-
-def grow(session: Handle, engine: StubEngine) -> None:
-    """Node 0; 1 and its retry 2 under it, and 3 under 2; then the fork 4 under 0."""
-    say(session, engine, first_turn(), USER)
-    say(session, engine, second_turn(), USER, A1, TOOL)
-    say(session, engine, speaks([40]), USER, A1, TOOL)
-    say(session, engine, speaks([41]), USER, A1, TOOL, {"role": "assistant", "content": "40"}, USER)
-    say(session, engine, speaks([50, 51]), USER, A1, OTHER_TOOL)
 
 
 def masks(reply: SamplesReply[Sample]) -> list[list[int]]:
@@ -217,12 +193,6 @@ def test_a_session_that_is_full_refuses_before_the_engine_is_asked() -> None:
     asyncio.run(scenario())
 
 
-@pytest.fixture
-def threads() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(8) as executor:
-        yield executor
-
-
 def held(
     threads: ThreadPoolExecutor, session: Handle, engine: StubEngine, answer: Any
 ) -> tuple[Gate, Future[httpx2.Response]]:
@@ -281,104 +251,6 @@ def test_a_tree_speaks_field_set_2(session: Handle) -> None:
         409,
         "schema_mismatch",
     )
-
-
-# Hooks of an operator's own.
-
-
-def newest(samples: list[Any], metadata: dict[str, Any]) -> list[Any]:
-    return samples[-metadata["agent"]["count"] :]
-
-
-def raises(_samples: list[Any], _metadata: dict[str, Any]) -> list[Any]:
-    raise RuntimeError("no samples today")
-
-
-def unwritable(samples: list[Any], _metadata: dict[str, Any]) -> list[Any]:
-    for sample in samples:
-        sample.metadata["set"] = {1}
-    return samples
-
-
-async def later(samples: list[Any], _metadata: dict[str, Any]) -> list[Any]:
-    return samples
-
-
-HOOK_GATES: list[Gate] = []
-
-
-def waits(samples: list[Any], _metadata: dict[str, Any]) -> list[Any]:
-    HOOK_GATES.pop().pass_through()
-    return samples
-
-
-def test_a_slow_hook_holds_up_nobody_else(
-    threads: ThreadPoolExecutor, start: StartServer, engine: StubEngine
-) -> None:
-    session = start(trajectory="tree", pick=f"{__name__}.waits").create()
-    grow(session, engine)
-    gates = [Gate() for _ in range(8)]
-    HOOK_GATES.extend(gates)
-    futures = [threads.submit(collect, session) for _ in gates]
-    for gate in gates:
-        gate.wait_for_request()
-    assert session.site.http.get("/health").status_code == 200
-    say(session, engine, speaks([60]), USER, A1, OTHER_TOOL)
-    for gate in gates:
-        gate.open()
-    for future in futures:
-        reply = future.result(PATIENCE_S)
-        assert [sample.metadata["leaf"]["node_id"] for sample in reply.samples] == [1, 3, 4]
-        assert len(reply.session_metadata["tree"]["nodes"]) == 5
-
-
-def test_an_operators_hook_picks_the_samples(start: StartServer, engine: StubEngine) -> None:
-    session = start(trajectory="tree", pick=f"{__name__}.newest").create()
-    grow(session, engine)
-    for count in (1, 2, 3):
-        reply = collect(session, metadata={"count": count})
-        leaves = [sample.metadata["leaf"]["node_id"] for sample in reply.samples]
-        assert leaves == [1, 3, 4][-count:]
-
-
-def test_a_hook_that_fails_is_a_422_that_names_it_and_loses_nothing(
-    start: StartServer, engine: StubEngine
-) -> None:
-    path = f"{__name__}.raises"
-    session = start(trajectory="tree", post_process=path).create()
-    grow(session, engine)
-    status, code, text = error_of(session.samples())
-    assert (status, code) == (422, "hook_failed")
-    assert path in text
-    assert "sample_wire.session.tree_samples.drop_retries" in text
-    assert text.endswith("RuntimeError: no samples today")
-    assert len(session.dump()["metadata"]["tree"]["nodes"]) == 5
-
-
-def test_what_a_hook_leaves_that_cannot_be_written_is_a_422(
-    start: StartServer, engine: StubEngine
-) -> None:
-    session = start(trajectory="tree", post_process=f"{__name__}.unwritable").create()
-    grow(session, engine)
-    status, code, text = error_of(session.samples())
-    assert (status, code) == (422, "encode_failed")
-    assert "metadata" in text
-
-
-REFUSED: Final = {
-    "async_hook": ({"trajectory": "tree", "pick": f"{__name__}.later"}, "synchronous"),
-    "no_hook": ({"trajectory": "tree", "post_process": "no_such_module.hook"}, "imported"),
-    "hook_of_a_line": ({"pick": f"{__name__}.newest"}, "hooks are for trees"),
-    "field_set_1": ({"trajectory": "tree", "field_set": 1}, "rewards"),
-    "ring": ({"trajectory": "ring"}, "'ring' is none of linear, tree"),
-}
-
-
-@pytest.mark.parametrize(("settings", "why"), REFUSED.values(), ids=REFUSED)
-def test_settings_that_do_not_hold_are_refused_at_start(settings: Any, why: str) -> None:
-    made = ServerSettings(engine_url="http://127.0.0.1:1", tokenizer="of the test", **settings)
-    with pytest.raises(ValueError, match=why):
-        create_app(made, tokenizer=NumberTokenizer())
 
 
 # Mismatch reports.

@@ -12,10 +12,8 @@ from ._errors import error_of, refusal
 from ._serving import Handle
 from ._sglang import answer
 from ._stub import StubEngine
-from ._vllm import CALL_TEXT, CHATML, END, PATH, TOOLS, USER, says
+from ._vllm import CALL_TEXT, CHATML, END, PATH, PROMPT, TOOLS, USER, says
 from .conftest import INCREMENTAL, SPEC, StartServer
-
-PROMPT: Final = CHATML.render([USER], None, {})
 
 
 def asked(session: Handle, engine: StubEngine, **body: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from sample_wire.session import (
     TreeTrajectory,
 )
 
-from ._words import answer, chat, say, take_turn
+from ._words import answer, chat, say, take_turn, tree
 
 SYSTEM = say("system", "be kind")
 U1, A1 = say("user", "u1"), say("assistant", "a1")
@@ -46,6 +46,16 @@ def line(session: TreeTrajectory) -> TreeTrajectory:
     return session
 
 
+def forked() -> TreeTrajectory:
+    """Root 0 of two ids; 1 under it, 2 under 1; then 3 under 0."""
+    session = tree()
+    grow(session, U1, says=A1, output=(50, 51))
+    grow(session, U1, A1, T1, says=A2, output=(60,))
+    grow(session, U1, A1, T1, A2, T2, output=(70, 71))
+    grow(session, U1, A1, say("user", "fork"), output=(80,))
+    return session
+
+
 def parents(session: TreeTrajectory) -> list[int | None]:
     """The parent of each node."""
     return [node["parent"] for node in session.metadata(None)["tree"]["nodes"]]
@@ -72,3 +82,8 @@ def collect(
 def leaf_ids(found: Collected) -> list[int]:
     """The leaves that the samples are of, in their order."""
     return [sample.metadata["leaf"]["node_id"] for sample in found.samples]
+
+
+def masks(found: Any) -> list[list[int]]:
+    """The loss mask of each sample."""
+    return [sample.loss_mask.tolist() for sample in found.samples]
