@@ -23,6 +23,7 @@ from ._words import (
     sent,
     take_turn,
     trajectory,
+    tree,
 )
 
 USER = say("user", "hi")
@@ -88,6 +89,34 @@ def test_a_key_that_is_spelled_with_escapes_is_one_too() -> None:
     session = committed(text.replace(b'"routed_experts"', b'"routed\\u005fexperts"'))
     assert session.turns[0].has_routing
     assert b"experts" not in client_text(session)
+
+
+@pytest.mark.parametrize("echoes", [False, True], ids=["short_way", "parsed"])
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [({"id": 'a "\u00e9'}, 'a "\u00e9'), ({"id": 7}, ""), ({"id": None}, ""), ({}, "")],
+    ids=["text", "number", "null", "none"],
+)
+def test_a_reply_has_the_name_that_its_engine_gave_it(
+    told: dict[str, Any], expected: str, echoes: bool
+) -> None:
+    session = tree(routing=FULL)
+    plan = session.plan(chat(USER))
+    reply = answer([50, 51], routed_experts=ROUTING)
+    del reply["id"]
+    if echoes:
+        told = told | {"prompt_token_ids": plan.prompt_ids.tolist()}
+    session.commit(plan, chat(USER), compact(told | reply), None, None)
+    (node,) = session.metadata(None)["tree"]["nodes"]
+    assert node["response_id"] == expected
+
+
+def test_a_key_of_the_same_name_elsewhere_stays() -> None:
+    reply = answer([50, 51], routed_experts=None) | {"odd": {"routed_experts": ROUTING}}
+    session = committed(compact(reply))
+    assert not session.turns[0].has_routing
+    assert session.records()[0]["response"] == reply
+    assert json.loads(client_text(session)) == reply
 
 
 def test_a_key_that_only_ends_like_one_stays() -> None:
