@@ -189,7 +189,11 @@ def test_without_a_filter_a_group_is_kept() -> None:
     assert call_filter(None, [Sample()]) == FilterResult(True)
 
 
-@pytest.mark.parametrize("answer", [True, False, np.bool_(True), np.bool_(False)], ids=repr)
+@pytest.mark.parametrize(
+    "answer",
+    [True, False, np.bool_(True), np.bool_(False)],
+    ids=["true", "false", "numpy true", "numpy false"],
+)
 def test_a_bool_is_a_result_without_a_reason(answer: Any) -> None:
     result = call_filter(lambda _: answer, [Sample()])
     assert result == FilterResult(bool(answer), None)
