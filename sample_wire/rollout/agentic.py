@@ -23,6 +23,8 @@ from ._chat_keys import request_kwargs
 from .types import GenerateInput, GenerateOutput, SampleT, TrainerOptions
 
 TrajectoryKind = Literal["linear", "tree"]
+# In a payload it lies in a sample's metadata, three levels down.
+_MAX_DEPTH: Final = MAX_JSON_DEPTH - 3
 logger: Final = logging.getLogger("sample_wire.rollout")
 _ANY_TRAINER: Final = TrainerOptions()
 
@@ -161,7 +163,7 @@ async def _answer(
             return None
         if not isinstance(answer, Mapping):
             raise TypeError(f"the agent gave a {type(answer).__name__}, not an object or None")
-        told = plain_object(answer, MAX_JSON_DEPTH - 1)
+        told = plain_object(answer, _MAX_DEPTH)
     except BaseException as error:
         if not isinstance(error, Exception) and not _is_of_the_agents_own(error):
             raise

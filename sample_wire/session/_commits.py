@@ -18,6 +18,7 @@ from .._json import encode_json
 from .._plain import Written
 from ..assembly import AssemblyResult, Turn, TurnReader, assemble_turns
 from ..errors import SessionError
+from ..overlay import independent
 from ._cuts import ReplyBytes
 from ._ids import IdsText, ids_text, joined
 from ._kept import EncodeBase64
@@ -291,7 +292,8 @@ def checked_ids(
     """
     told = last is not None and last.turn.num_tokens and mismatch is not None
     return {
-        **({"tito_session_mismatch": mismatch} if told else {}),
+        # A copy: hooks may change what they are given, and the report is told again.
+        **({"tito_session_mismatch": independent(mismatch, copy_arrays=False)} if told else {}),
         "accumulated_token_ids": token_ids(last).tolist() if written is None else written,
     }
 

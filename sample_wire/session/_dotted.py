@@ -23,7 +23,7 @@ def imported(path: str, what: str) -> Callable[..., Any]:
         raise ValueError(f"{what} {path!r} is no dotted path")
     try:
         found = getattr(importlib.import_module(module_name), name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # a module's own code may raise anything
         raise ValueError(f"{what} {path!r} cannot be imported: {error}") from error
     if not _is_synchronous(found):
         raise ValueError(f"{what} {path!r} is no synchronous function")

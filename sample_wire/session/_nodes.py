@@ -10,6 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
+
 from ..assembly import Turn
 from ..sample import Status
 from ._commits import Commit
@@ -17,6 +20,8 @@ from .matchers import MessageMatcher, prefix_length
 from .tokenizer import Message
 
 _NO_PARENT: Final = -1
+# Children that a new one's ids are compared with; a retry is near, and a compare costs a pass.
+_MAX_COMPARED: Final = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,10 +96,17 @@ class Nodes:
         """The node of a turn, which is one of these."""
         return next(node for node in reversed(self._nodes) if node.commit.turn is turn)
 
-    def newest_child(self, parent: Node | None) -> Node | None:
-        """The newest node on this one; of None the newest first turn."""
-        children = self._children[parent.id if parent else _NO_PARENT]
-        return self._nodes[children[-1]] if children else None
+    def nearest_child(self, parent: Node | None, prompt_ids: npt.NDArray[np.int64]) -> Node | None:
+        """Of the newest nodes on this one (None: of roots) that with most ids of a prompt.
+
+        Conversations that begin alike store that once, also where others come between.
+        """
+        children = self._children[parent.id if parent else _NO_PARENT][-_MAX_COMPARED:]
+        return max(
+            (self._nodes[child] for child in children),
+            key=lambda node: (node.commit.turn.tokens.common_prefix(prompt_ids), node.id),
+            default=None,
+        )
 
     def path(self, node: Node | None) -> list[Node]:
         """The nodes from the root to this one; none for None."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from ..errors import SessionError
+from ..overlay import independent
 from ._dotted import imported
 from .trajectory import Collected
 from .tree_samples import drop_retries, train_once
@@ -36,7 +37,8 @@ class SampleHooks:
         Raises:
             ValueError: nothing at a path, or no synchronous function of two arguments.
         """
-        pick, post_process = pick or _path_of(drop_retries), post_process or _path_of(train_once)
+        pick = _path_of(drop_retries) if pick is None else pick
+        post_process = _path_of(train_once) if post_process is None else post_process
         return cls(
             _loaded(pick, "pick hook"),
             pick,
@@ -56,7 +58,8 @@ class SampleHooks:
         """
         if not found.samples:
             return found
-        metadata = found.session_metadata
+        # Theirs to read: what the server tells of the session is not for them to change.
+        metadata = independent(found.session_metadata, copy_arrays=False)
         picked = self._called(self.pick, "pick", list(found.samples), metadata)
         given, taken = ([id(sample) for sample in some] for some in (found.samples, picked))
         if not {*given}.issuperset(taken) or len({*taken}) < len(taken):
@@ -65,15 +68,17 @@ class SampleHooks:
         if not all(isinstance(sample, sample_type) for sample in done):
             why = f"it gave something that is no {sample_type.__name__}"
             raise self._failed("post-process", why)
-        return Collected(done, metadata, None if done else "all_truncated")
+        return Collected(done, found.session_metadata, None if done else "all_truncated")
 
     def _called(
         self, hook: Hook, what: str, samples: list[Any], session_metadata: dict[str, Any]
     ) -> list[Any]:
         try:
             answer: object = hook(samples, session_metadata)
-        except Exception as error:
-            raise self._failed(what, f"{type(error).__name__}: {error}") from error
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # one that calls exit must not end the server
+            raise self._failed(what, f"{type(error).__name__}: {_text_of(error)}") from error
         if not isinstance(answer, list):
             raise self._failed(what, f"it gave a {type(answer).__name__}, not a list")
         return answer
@@ -85,6 +90,14 @@ class SampleHooks:
             code="hook_failed",
             http_status=422,
         )
+
+
+def _text_of(error: BaseException) -> str:
+    """An error's text, fit for a reply: some hold bytes that are no text, some cannot tell it."""
+    try:
+        return str(error).encode("utf-8", "backslashreplace").decode()
+    except Exception:  # noqa: BLE001  # whatever its __str__ does
+        return "it has no text"
 
 
 def _path_of(hook: Hook) -> str:

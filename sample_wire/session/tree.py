@@ -109,7 +109,7 @@ class TreeTrajectory:
         """
         parent = None if plan.base is None else self._nodes.of(plan.base)
         base = parent.commit if parent else None
-        like = _commit_of(self._nodes.newest_child(parent))
+        like = _commit_of(self._nodes.nearest_child(parent, plan.prompt_ids))
         done = self._maker.commit(plan, base, body, reply, timestamp, request_timestamp, like)
         self._nodes.add(parent, done)
         self._planned.discard(plan)

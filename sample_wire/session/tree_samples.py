@@ -11,7 +11,7 @@ from typing import Any, Final
 from ..overlay import independent
 
 # Of a sample's metadata; whatever an agent says under these names is left out.
-SERVER_KEYS: Final = ("accumulated_token_ids", "tito_session_mismatch", "leaf")
+SERVER_KEYS: Final = ("accumulated_token_ids", "tito_session_mismatch", "leaf", "dropped_turns")
 
 
 def drop_retries(samples: list[Any], session_metadata: dict[str, Any]) -> list[Any]:

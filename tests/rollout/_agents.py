@@ -81,3 +81,11 @@ def one(output: GenerateOutput[Sample]) -> Sample:
     """The sample of an output that is not a list."""
     assert isinstance(output.samples, Sample)
     return output.samples
+
+
+def nested(depth: int) -> Any:
+    """Lists in one another."""
+    found: Any = 1
+    for _ in range(depth):
+        found = [found]
+    return found

@@ -20,7 +20,7 @@ from sample_wire import Sample, Status
 from sample_wire.adapters.client import SessionClient
 from sample_wire.rollout import GenerateInput, agentic
 
-from ._agents import INSTANCE_ID, Agent, Chat, one, rollout
+from ._agents import INSTANCE_ID, Agent, Chat, nested, one, rollout
 
 TURN = [USER]
 
@@ -226,6 +226,7 @@ def test_an_agent_that_fails_is_logged_and_its_turns_are_a_sample(
         {"score": math.nan},
         {"when": object()},
         {1: "a key"},
+        {"deep": nested(125)},
     ],
     ids=lambda told: repr(told)[:40],
 )
@@ -243,6 +244,12 @@ def test_an_answer_of_a_wrong_form_is_a_failure_of_the_agent(
         "max_trim_tokens",
     }
     assert [record.name for record in caplog.records] == ["sample_wire.rollout"]
+
+
+def test_an_answer_may_nest_as_deep_as_a_payload_carries_it(site: Site, engine: StubEngine) -> None:
+    engine.will(first_turn())
+    sample = one(rollout(site.url, Agent(one_turn, {"deep": nested(124)})))
+    assert sample.metadata["deep"] == nested(124)
 
 
 @pytest.mark.parametrize("seconds", ["3 s", True, -1.0], ids=repr)

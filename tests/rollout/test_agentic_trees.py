@@ -21,7 +21,7 @@ from sample_wire.adapters.client import SessionClient
 from sample_wire.assembly import RoutingSpec
 from sample_wire.rollout import GenerateInput, GenerateOutput, TrainerOptions, agentic, flatten
 
-from ._agents import Agent, Chat
+from ._agents import Agent, Chat, nested
 
 TREE: Any = {"nodes": [], "leaves": []}
 
@@ -120,13 +120,21 @@ def test_one_sample_is_a_list_too_and_needs_no_id(site: Site, engine: StubEngine
 
 def test_the_agents_answer_is_applied_by_the_server(site: Site, engine: StubEngine) -> None:
     will_fork(engine)
-    told = {"reward": 0.0, "turns": 4, "leaf": "planted", "agent_metrics": {"total_tool_time": 2}}
+    told = {
+        "reward": 0.0,
+        "turns": 4,
+        "leaf": "planted",
+        "dropped_turns": {"count": 9},
+        "agent_metrics": {"total_tool_time": 2},
+        "deep": nested(124),
+    }
     given = Sample(index=4, reward=9.0, metadata={"turns": 1, "mine": 1})
     samples = several(rollout(site.url, Agent(forks, told), given))
     for sample, leaf in zip(samples, (2, 3), strict=True):
         assert sample.reward == 0.0
         assert (sample.metadata["turns"], sample.metadata["mine"]) == (4, 1)
         assert sample.metadata["leaf"]["node_id"] == leaf
+        assert "dropped_turns" not in sample.metadata
         assert sample.metadata["accumulated_token_ids"] == sample.tokens.tolist()
         assert sample.non_generation_time == 2.0
 

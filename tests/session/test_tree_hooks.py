@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from sample_wire.errors import SessionError
 from sample_wire.sample import Sample, Status
-from sample_wire.session import Collected, SampleHooks
+from sample_wire.session import Collected, SampleHooks, SampleOptions
 from sample_wire.session.tree_samples import drop_retries, train_once
 
 from ._trees import A1, A2, T1, T2, U1, collect, forked, grow, leaf_ids, masks
@@ -115,6 +116,33 @@ def raises(_samples: list[Any], _metadata: dict[str, Any]) -> list[Any]:
     raise KeyError("what")
 
 
+class UntellableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("never")
+
+
+def raises_no_text(_samples: list[Any], _metadata: dict[str, Any]) -> list[Any]:
+    raise ValueError("\udcff file")
+
+
+def raises_untellable(_samples: list[Any], _metadata: dict[str, Any]) -> list[Any]:
+    raise UntellableError
+
+
+def exits(_samples: list[Any], _metadata: dict[str, Any]) -> list[Any]:
+    sys.exit("done here")
+
+
+def interrupted(_samples: list[Any], _metadata: dict[str, Any]) -> list[Any]:
+    raise KeyboardInterrupt
+
+
+def adds_to_the_report(samples: list[Any], metadata: dict[str, Any]) -> list[Any]:
+    for told in (*(sample.metadata for sample in samples), metadata):
+        told["tito_session_mismatch"].append({"planted": 1})
+    return samples
+
+
 def no_samples(_samples: list[Any], _metadata: dict[str, Any]) -> list[Any]:
     return [{}]
 
@@ -172,6 +200,9 @@ BAD_HOOKS = {
     "pick_no_sample": ("pick", "no_samples", "it gave a sample twice, or one"),
     "pick_tuple": ("pick", "as_tuple", "it gave a tuple, not a list"),
     "pick_raises": ("pick", "raises", "KeyError: 'what'"),
+    "pick_raises_no_text": ("pick", "raises_no_text", "ValueError: \\udcff file"),
+    "pick_raises_untellable": ("pick", "raises_untellable", "UntellableError: it has no text"),
+    "pick_exits": ("pick", "exits", "SystemExit: done here"),
     "process_tuple": ("post_process", "as_tuple", "it gave a tuple, not a list"),
     "process_raises": ("post_process", "raises", "KeyError: 'what'"),
     "process_no_sample": ("post_process", "no_samples", "it gave something that is no Sample"),
@@ -191,9 +222,26 @@ def test_a_hook_that_fails_is_a_422_that_names_both(hook: str, name: str, why: s
     assert why in text
 
 
+def test_an_interrupt_is_no_failure_of_the_hook_that_it_meets() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        hooked(pick="interrupted")
+
+
+def test_a_hook_cannot_change_the_report_that_the_server_keeps() -> None:
+    session, report = forked(), [{"type": "assistant_text"}]
+    mismatches = dict.fromkeys(session.ends(), report)
+    made = session.collecting(None, None, mismatches, SampleOptions())()
+    done = hooks_here(post_process="adds_to_the_report").apply(made, Sample)
+    assert done.session_metadata["tito_session_mismatch"] == [{"type": "assistant_text"}]
+    assert done.samples[0].metadata["tito_session_mismatch"][1:] == [{"planted": 1}]
+    assert report == [{"type": "assistant_text"}]
+
+
 WRONG_PATHS = {
     "no_dots": ("collect", "is no dotted path"),
     "no_module": ("no_such_module_here.hook", "cannot be imported"),
+    "empty": ("", "is no dotted path"),
+    "broken_module": ("session._broken_module.hook", "cannot be imported: RuntimeError here"),
     "no_name": (f"{__name__}.no_such_name", "cannot be imported"),
     "not_callable": (f"{__name__}.NOT_CALLABLE", "is no synchronous function"),
     "async": (f"{__name__}.later", "is no synchronous function"),

@@ -70,3 +70,23 @@ def test_leaves_that_share_a_line_cost_only_what_is_their_own(incremental: bool,
     assert extra < (num_leaves - 1) * (distinct + OBJECTS_BYTES) + LEDGER_BYTES
     copies = (num_leaves - 1) * NUM_TURNS * TURN_TOKENS * ROW_BYTES
     assert copies > 4 * (num_leaves - 1) * (distinct + OBJECTS_BYTES)
+
+
+def interleaved(num_rounds: int) -> TreeTrajectory:
+    """A long first turn that is tried again and again, each time after a short one of others."""
+    long = [*range(1000, 1000 + NUM_TURNS * TURN_TOKENS)]
+    prompts = [prompt for _ in range(num_rounds) for prompt in (long, [7, 8])]
+    session = tree(Scripted(prompts), routing=RoutingSpec(num_layers=SHAPE[0], top_k=SHAPE[1]))
+    rows = rows_of(len(long), SHAPE)
+    for number in range(2 * num_rounds):
+        ask(session, rows[: len(prompts[number])], [], incremental=False)
+    return session
+
+
+def test_conversations_that_take_turns_store_what_they_share_once() -> None:
+    """A subagent asks between two tries of the same request."""
+    num_rounds = 12
+    extra = held_bytes(lambda: interleaved(num_rounds)) - held_bytes(lambda: interleaved(1))
+    again = NUM_TURNS * TURN_TOKENS * (ROW_BYTES + ID_BYTES)
+    assert extra < LEDGER_BYTES + 2 * num_rounds * OBJECTS_BYTES
+    assert (num_rounds - 1) * again > 2 * (LEDGER_BYTES + 2 * num_rounds * OBJECTS_BYTES)

@@ -33,6 +33,7 @@ from sample_wire import (
 )
 from sample_wire._container import MAX_HEADER_BYTES
 from sample_wire._json import MAX_JSON_DEPTH
+from sample_wire._json_fields import are_flat
 from sample_wire._plan import plan_of
 from sample_wire.blocks import RowBlocks, Segment
 from sample_wire.rows import EXPECTED_ROWS_CODE, RESPONSE_FITS_CODE, expected_rows
@@ -260,3 +261,18 @@ def test_row_rule_code_says_what_the_rules_say() -> None:
                 rows, {"tokens": tokens, "response": response}
             )
         assert eval(RESPONSE_FITS_CODE, {}, names) == (response <= tokens)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([None, "a", 1, 2.5, True], True),
+        ([{"a": 1}, {}], True),
+        ([[1]], False),
+        ([{"a": [1]}], False),
+        ([{"a": {}}], False),
+    ],
+    ids=["scalars", "objects", "array", "array inside", "object inside"],
+)
+def test_what_is_flat_has_no_arrays_or_objects_inside(values: list[Any], expected: bool) -> None:
+    assert are_flat(values) is expected

@@ -40,6 +40,9 @@ async def unless_gone(receive: Receive, work: Coroutine[Any, Any, ResultT]) -> R
         for task in (working, watching):
             task.cancel()
         await asyncio.gather(working, watching, return_exceptions=True)
+        # A failed task holds its error, that this frame, and this frame the task: until such a
+        # circle is collected, so would all that the caller holds be, a plan of the session too.
+        del task, working, watching
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -1,0 +1,3 @@
+"""A module that cannot be imported, for hooks that are looked for in it."""
+
+raise RuntimeError("RuntimeError here")
