@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ import httpx2
 import pytest
 
 from sample_wire.demo.engine import EngineSettings, RouterChoice, serve_engine
+from sample_wire.demo.engine.serving import main
 
 from ._calls import PATIENCE_S, SETTINGS, Caller, asked, prompt_of
 
@@ -113,3 +115,30 @@ def test_the_command_serves_until_a_signal_comes(
     command.send_signal(number)
     stdout, stderr = command.communicate(timeout=PATIENCE_S)
     assert (command.returncode, stdout, stderr) == (status, "", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--seed", "-1"), "seed must not be negative"),
+        (("--port", "99999"), "port must be 0-65535"),
+        (("--port", "x"), "invalid int value"),
+    ],
+    ids=["seed", "port beyond", "port no number"],
+)
+def test_arguments_that_do_not_hold_are_refused(
+    arguments: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as refused:
+        main(arguments)
+    assert refused.value.code == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_port_in_use_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(SystemExit) as refused:
+            main(["--port", str(port)])
+    assert refused.value.code == 2
+    assert f"127.0.0.1:{port}: Address already in use" in capsys.readouterr().err

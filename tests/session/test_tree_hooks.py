@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -241,7 +242,6 @@ WRONG_PATHS = {
     "no_dots": ("collect", "is no dotted path"),
     "no_module": ("no_such_module_here.hook", "cannot be imported"),
     "empty": ("", "is no dotted path"),
-    "broken_module": ("session._broken_module.hook", "cannot be imported: RuntimeError here"),
     "no_name": (f"{__name__}.no_such_name", "cannot be imported"),
     "not_callable": (f"{__name__}.NOT_CALLABLE", "is no synchronous function"),
     "async": (f"{__name__}.later", "is no synchronous function"),
@@ -256,6 +256,15 @@ def test_a_path_that_leads_to_no_hook_is_refused_at_start(hook: str, path: str, 
     text = f"{hook.replace('_', '-')} hook {path!r} {why}"
     with pytest.raises(ValueError, match=f"^{re.escape(text)}"):
         SampleHooks.load(**{hook: path})
+
+
+def test_a_module_whose_own_code_fails_is_refused_at_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_hooks.py").write_text("raise RuntimeError('not today')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match=r"broken_hooks\.pick' cannot be imported: not today"):
+        SampleHooks.load(pick="broken_hooks.pick")
 
 
 def test_a_builtin_that_does_not_tell_its_arguments_is_taken() -> None:

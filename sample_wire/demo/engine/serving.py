@@ -60,8 +60,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     parser.add_argument("--seed", type=int, default=0, help="of the weights")
     arguments = parser.parse_args(argv)
-    engine = Engine(EngineSettings(seed=arguments.seed))
-    with _listening(arguments.port) as sock:
+    try:
+        engine = Engine(EngineSettings(seed=arguments.seed))
+        listening = _listening(arguments.port)
+    except (ValueError, OverflowError) as error:
+        parser.error(str(error))
+    except OSError as error:
+        parser.error(f"{_HOST}:{arguments.port}: {error.strerror}")
+    with listening as sock:
         print(f"embedded engine: serving on {_url(sock)}", flush=True)
         try:
             _Server(engine).run(sockets=[sock])
