@@ -26,6 +26,7 @@ from .engine_kind import SGLANG, EngineKind
 from .replies import HeldReply, received
 from .requests import (
     START_KEY,
+    HeldMessages,
     HeldRequest,
     prefix_mismatch,
     template_kwargs,
@@ -222,7 +223,7 @@ class TurnMaker:
         turns = [commit.turn for commit in commits]
         if options.keep_messages:
             turns = [
-                replace(commit.turn, request_messages=commit.request.parsed_messages())
+                replace(commit.turn, request_messages=HeldMessages(commit.request))
                 for commit in commits
             ]
         return assemble_turns(

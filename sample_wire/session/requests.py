@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -263,6 +263,25 @@ class HeldRequest:
         """The request as it was, with these token ids."""
         held = {_MESSAGES_KEY: self.parsed_messages(), IDS_KEY: prompt_ids}
         return self.options() | held
+
+
+class HeldMessages(Sequence[Any]):
+    """The messages of a held request, parsed when they are looked at: of a line of turns, those
+    of one are."""
+
+    __slots__ = ("_request",)
+
+    def __init__(self, request: HeldRequest) -> None:
+        self._request = request
+
+    def __len__(self) -> int:
+        return len(self._request.messages())
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._request.parsed_messages()[at]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._request.parsed_messages())
 
 
 def _texts(body: Mapping[str, Any]) -> dict[str, bytes]:

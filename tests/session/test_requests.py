@@ -8,6 +8,7 @@ import pytest
 
 from sample_wire.errors import SessionError
 from sample_wire.session import ChatRequest, normalise, parse_body
+from sample_wire.session.requests import HeldMessages, HeldRequest
 
 from ._words import Words, answer, chat, refusal, say, take_turn, trajectory
 
@@ -205,3 +206,11 @@ def test_changing_a_request_afterwards_changes_nothing_stored() -> None:
     body["messages"][0]["content"].append("y")
     assert session.messages[0]["content"] == ["x"]
     assert session.records()[0]["request"]["messages"] == [say("user", ["x"])]
+
+
+def test_held_messages_are_a_sequence_of_those_of_the_request() -> None:
+    messages = [say("user", "a"), say("assistant", "b")]
+    held = HeldMessages(HeldRequest.of(chat(*messages), None))
+    assert len(held) == 2
+    assert held[1] == messages[1]
+    assert [*held] == messages
