@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -366,6 +367,30 @@ def test_no_worker_outlives_its_parent(engine: StubEngine, number: signal.Signal
         assert process.stdout is not None
         assert process.stdout.read() == ""
         assert all(is_closed(url) for url in urls)
+
+
+def test_an_interrupt_does_not_wait_for_a_hook_that_never_returns(
+    engine: StubEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hanging_hooks.py").write_text(
+        "import threading\n"
+        "def hang(samples, metadata):\n"
+        "    print('hanging', flush=True)\n"
+        "    threading.Event().wait()\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    arguments = ("--workers", "1", "--trajectory", "tree", "--pick", "hanging_hooks.hang")
+    with served(engine, *arguments) as (process, (url,)):
+        site = Site(int(url.rpartition(":")[2]))
+        with site.http, ThreadPoolExecutor() as pool:
+            session = site.create()
+            engine.will(speaks([104], message={"role": "assistant", "content": "h"}))
+            assert session.chat([{"role": "user", "content": "hello"}]).status_code == 200
+            pool.submit(session.samples)
+            assert process.stdout is not None
+            assert process.stdout.readline() == "hanging\n"
+            process.send_signal(signal.SIGINT)
+            assert process.wait(PATIENCE_S) == 130
 
 
 def test_an_interrupt_ends_the_command_with_its_status(engine: StubEngine) -> None:

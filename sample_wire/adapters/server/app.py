@@ -54,7 +54,6 @@ def create_app(settings: ServerSettings, *, tokenizer: TokenizerAdapter | None =
     @contextlib.asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         yield
-        state.hook_threads.shutdown(wait=False, cancel_futures=True)
         await state.engine.aclose()
 
     app = Starlette(

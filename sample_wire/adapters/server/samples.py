@@ -49,9 +49,7 @@ async def _payload_of_tree(
     """
     async with state.assembling:
         found = await asyncio.to_thread(collecting)
-    loop = asyncio.get_running_loop()
-    sample_type = state.schema.sample_type
-    found = await loop.run_in_executor(state.hook_threads, hooks.apply, found, sample_type)
+    found = await state.hook_threads.run(hooks.apply, found, state.schema.sample_type)
     async with state.assembling:
         return await asyncio.to_thread(_encoded, state, found)
 

@@ -8,7 +8,6 @@ import contextlib
 import time
 import weakref
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from starlette.requests import Request
@@ -18,6 +17,7 @@ from ...session import SampleOptions, Session, SessionRegistry, TokenizerAdapter
 from .engine_kinds import engine_kind
 from .reports import MismatchReports
 from .settings import ServerSettings
+from .threads import DaemonThreads
 from .trajectories import field_set_of, hooks_of, trajectory_maker
 from .upstream import Engine
 
@@ -66,7 +66,7 @@ class ServerState:
         self._locks: weakref.WeakKeyDictionary[Session, asyncio.Lock] = weakref.WeakKeyDictionary()
         self.hooks = hooks_of(settings)
         self.assembling = asyncio.Lock()
-        self.hook_threads = ThreadPoolExecutor(_MAX_HOOK_THREADS, "hook")
+        self.hook_threads = DaemonThreads(_MAX_HOOK_THREADS)
         self.is_draining = False
         self._num_chats: collections.Counter[str] = collections.Counter()
 
