@@ -97,18 +97,7 @@ class LinearTrajectory:
         timestamp: float | None,
         request_timestamp: float | None,
     ) -> Turn:
-        """Takes a turn into the state; on any error the state is as before.
-
-        Args:
-            plan: what `plan` gave for the request.
-            body: the request that was put to the engine, with the token ids of the plan.
-            reply: the engine's answer, a 200.
-            timestamp, request_timestamp: seconds, of the commit and of the arrival.
-
-        Raises:
-            SessionError: 409 "stale_turn": another turn was committed since the plan was made;
-                502 "bad_engine_reply": the reply is malformed.
-        """
+        """As Trajectory.commit: 409 "stale_turn" where another turn was committed meanwhile."""
         if plan.version != self.version:
             raise _stale()
         kept = self._commits[: plan.num_base_turns]

@@ -85,6 +85,7 @@ def bound(host: str, port: int) -> socket.socket:
 
     Raises:
         OSError: the port is in use, or the host has another address; names both.
+        OverflowError: there is no such port.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family)
@@ -92,9 +93,11 @@ def bound(host: str, port: int) -> socket.socket:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((host, port))
         sock.listen(_BACKLOG)
-    except OSError as error:
+    except BaseException as error:
         sock.close()
-        raise OSError(error.errno, error.strerror, f"{host}:{port}") from None
+        if isinstance(error, OSError):
+            raise OSError(error.errno, error.strerror, f"{host}:{port}") from None
+        raise
     return sock
 
 

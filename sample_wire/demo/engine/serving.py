@@ -11,13 +11,13 @@ from typing import Final
 
 import uvicorn
 
+from ...adapters.server.processes import bound, url_of
 from .app import create_app
 from .engine import Engine
 from .model import RouterChoice
 from .settings import EngineSettings
 
 _HOST: Final = "127.0.0.1"
-_BACKLOG: Final = 128
 _KEEPALIVE_S: Final = 600  # tools may take minutes between two turns
 _INTERRUPTED: Final = 130
 
@@ -40,12 +40,12 @@ def serve_engine(
         The engine's URL, on a free loopback port.
     """
     engine = Engine(settings or EngineSettings(), on_choice)
-    with _listening(0) as sock:
+    with bound(_HOST, 0) as sock:
         server = _Server(engine)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
         thread.start()
         try:
-            yield _url(sock)
+            yield url_of(sock)
         finally:
             server.should_exit = True
             thread.join()
@@ -62,13 +62,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         engine = Engine(EngineSettings(seed=arguments.seed))
-        listening = _listening(arguments.port)
+        listening = bound(_HOST, arguments.port)
     except (ValueError, OverflowError) as error:
         parser.error(str(error))
     except OSError as error:
-        parser.error(f"{_HOST}:{arguments.port}: {error.strerror}")
+        parser.error(f"{error.filename}: {error.strerror}")
     with listening as sock:
-        print(f"embedded engine: serving on {_url(sock)}", flush=True)
+        print(f"embedded engine: serving on {url_of(sock)}", flush=True)
         try:
             _Server(engine).run(sockets=[sock])
         except KeyboardInterrupt:
@@ -97,20 +97,3 @@ class _Server(uvicorn.Server):
         """As uvicorn's."""
         self._engine.abort_all()
         await super().shutdown(sockets)
-
-
-def _listening(port: int) -> socket.socket:
-    """A socket that listens already, so that nobody need wait for the server to start."""
-    sock = socket.socket()
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((_HOST, port))
-        sock.listen(_BACKLOG)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
-
-
-def _url(sock: socket.socket) -> str:
-    return f"http://{_HOST}:{sock.getsockname()[1]}"
