@@ -83,6 +83,17 @@ def bytes_of(value: Array) -> memoryview:
     return value.reshape(-1).view(np.uint8).data.toreadonly()
 
 
+def owned(value: Array) -> Array:
+    """A writable array of its own: the array itself where nobody else has its memory.
+
+    Only for arrays that were made here: another's may have views.
+    """
+    if not value.flags.owndata:
+        return value.copy()
+    value.flags.writeable = True
+    return value
+
+
 def holds_odd_bools(value: Array) -> bool:
     """Whether a bool array has a byte that is neither 0 nor 1, which numpy has no value for."""
     return value.size > 0 and bool((value.reshape(-1).view(np.uint8) > 1).any())

@@ -45,11 +45,14 @@ class Tensor:
         rank: number of axes.
         strict: take arrays of this dtype only.  Otherwise any array-like whose values the
             dtype holds exactly.
+        experts: the values are expert ids: in the compact layout their width follows the
+            number of experts where it is known.
     """
 
     dtype: str
     rank: int = 1
     strict: bool = False
+    experts: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from ._dtypes import BY_WIRE_NAME, WireDtype
 from ._getters import tuple_getter
 from ._json import encode_json
 from ._json_fields import JsonField
-from ._meta import META_TENSOR, Documents
+from ._meta import COMPACT, META_TENSOR, Documents
 from ._tensors import DenseField
 from .rows import EXPECTED_ROWS_CODE, RESPONSE_FITS_CODE
 
@@ -60,7 +60,7 @@ def read(view, max_depth, max_header_bytes):
  if stop != nbytes:
   return None
  document = parse(view[meta_start:meta_stop].tobytes(), max_depth)
- if len(document.samples) != 1:
+ if len(document.samples) != 1 or document.format == COMPACT:
   return None
  (sample,) = document.samples
  {json_values} = json_values(sample)
@@ -120,6 +120,7 @@ def direct_read(
         return None
     tensors = entries_of(arrays)
     known: dict[str, Any] = {
+        "COMPACT": COMPACT,
         "PREFIX_BYTES": PREFIX_BYTES,
         "UNSET": msgspec.UNSET,
         "decode_header": msgspec.json.Decoder(_header_type(tensors)).decode,

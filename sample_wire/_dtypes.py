@@ -55,3 +55,24 @@ BY_NUMPY: Final[dict[np.dtype[np.generic], WireDtype]] = {
 def wire_dtype(dtype: npt.DTypeLike) -> WireDtype | None:
     """The table's row for a numpy dtype of either byte order, or None if there is none."""
     return BY_NUMPY.get(np.dtype(dtype).newbyteorder("="))
+
+
+def _narrower(wide: WireDtype) -> tuple[WireDtype, ...]:
+    """The dtypes that a tensor of a wide one may be stored in, the first that fits first."""
+    if wide.dtype.kind == "f":
+        return (BY_WIRE_NAME["F32"],) if wide.name == "F64" else ()
+    smaller = [
+        row
+        for row in BY_WIRE_NAME.values()
+        if row.dtype.kind in "iu"
+        and row.itemsize < wide.itemsize
+        and np.can_cast(row.dtype, wide.dtype, "safe")
+    ]
+    return tuple(sorted(smaller, key=lambda row: (row.itemsize, row.dtype.kind == "i")))
+
+
+# The compact layout, SPEC section 5.4: by wire name of the logical dtype.
+NARROWER: Final[dict[str, tuple[WireDtype, ...]]] = {
+    row.name: _narrower(row) if row.dtype.kind in "iuf" else () for row in BY_WIRE_NAME.values()
+}
+BY_NUMPY_NAME: Final[dict[str, WireDtype]] = {row.dtype.name: row for row in BY_WIRE_NAME.values()}

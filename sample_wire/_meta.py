@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import re
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 import msgspec
 
+from ._container import Size
 from ._declarations import NULLS_KEY
 from ._json import MAX_JSON_DEPTH, StrictJsonError, encode_json, exceeds_depth, strict_loads
 from ._json_fields import SAMPLE_DEPTH, JsonField, are_flat
@@ -31,7 +32,10 @@ from .errors import (
 )
 
 META_TENSOR: Final = "_samples_meta"
-FORMAT: Final = 1
+EXACT: Final = 1
+COMPACT: Final = 2
+# How a document of the compact layout begins as writers write it.
+_COMPACT_START: Final = b'{"format":'
 _QUOTED_VALUE: Final = re.compile(
     r"^Invalid enum value .*(?= - at `)|^Invalid enum value .*$", re.DOTALL
 )
@@ -52,6 +56,7 @@ class Documents:
         "_checked",
         "_decode",
         "_decode_checked",
+        "_decode_compact",
         "_defaults",
         "_fields",
         "_free",
@@ -80,7 +85,10 @@ class Documents:
         self._decode_checked: Callable[[bytes], Any] = msgspec.json.Decoder(self._checked).decode
         names = [*(field.name for field in json_fields), NULLS_KEY]
         self._sample: Callable[..., Any] = msgspec.defstruct("Sample", names)
-        self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(_document(json_fields)).decode
+        # Written again, a parsed document has its keys in the order of its type.
+        exact, compact = _documents(json_fields)
+        self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(exact).decode
+        self._decode_compact: Callable[[bytes], Any] = msgspec.json.Decoder(compact).decode
 
     def write_sample(
         self, values: Sequence[Any], nulls: list[str], sample_index: int
@@ -135,18 +143,20 @@ class Documents:
         return encode_json(self._sample(*written, nulls))
 
     def parse(self, text: bytes, max_depth: int) -> Any:
-        """The document: samples with typed fields, session_metadata, empty_reason.
+        """The document: samples with typed fields, session_metadata, empty_reason, and in
+        format 2 shared and dtypes.
 
         Raises:
             MetaError, FieldError, VersionError, LimitError: SPEC section 6.
         """
+        decode = self._decode_compact if text.startswith(_COMPACT_START) else self._decode
         try:
-            document = self._decode(text)
+            document = decode(text)
             canonical = encode_json(document) == text
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             _check_depth(text, max_depth)
             _refuse_document(text, error)
-        free = [document.session_metadata]
+        free = [document.session_metadata, *_layout_notes(document)]
         for sample in document.samples:
             for name in self._free_names:
                 free.append(getattr(sample, name))
@@ -158,6 +168,8 @@ class Documents:
             _check_format(document.format)
         if not canonical:
             self._check_unusual(text, max_depth)
+        if document.format == COMPACT:
+            _type_notes(document)
         return document
 
     def _check_unusual(self, text: bytes, max_depth: int) -> None:
@@ -177,19 +189,38 @@ class Documents:
                     )
 
 
-def _document(json_fields: Sequence[JsonField]) -> type:
-    """The type that a document is parsed into."""
+def _documents(json_fields: Sequence[JsonField]) -> tuple[type, type]:
+    """The types that documents are parsed into: as format 1 is written, and as format 2 is."""
     columns = [*map(_column, json_fields), (NULLS_KEY, list[str])]
     sample = msgspec.defstruct("Sample", columns, kw_only=True)
-    return msgspec.defstruct(
-        "Meta",
-        [
-            ("samples", list[sample]),  # type: ignore[valid-type]  # made just now
-            ("session_metadata", dict[str, Any]),
-            ("empty_reason", str | None),
-            ("format", int | msgspec.UnsetType, msgspec.UNSET),
-        ],
-    )
+    required = [
+        ("samples", list[sample]),  # type: ignore[valid-type]  # made just now
+        ("session_metadata", dict[str, Any]),
+        ("empty_reason", str | None),
+    ]
+    # What they hold is looked at once the format is known: in format 1 nobody knows them.
+    notes = [("shared", Any, msgspec.UNSET), ("dtypes", Any, msgspec.UNSET)]
+    number = ("format", int | msgspec.UnsetType, msgspec.UNSET)
+    exact = msgspec.defstruct("Meta", [*required, number, *notes], kw_only=True)
+    compact = msgspec.defstruct("Meta", [number, *required, *notes], kw_only=True)
+    return exact, compact
+
+
+def _layout_notes(document: Any) -> list[Any]:
+    return [note for note in (document.shared, document.dtypes) if note is not msgspec.UNSET]
+
+
+def _type_notes(document: Any) -> None:
+    """Gives shared and dtypes of format 2 their types, or refuses them."""
+    if document.shared is msgspec.UNSET:
+        document.shared = {}
+    try:
+        document.shared = msgspec.convert(document.shared, dict[str, tuple[Size, Size]])
+        document.dtypes = msgspec.convert(document.dtypes, dict[str, str])
+    except (msgspec.ValidationError, TypeError):
+        raise MetaError(
+            f"the JSON in {META_TENSOR} has no dtypes by tensor, or shared rows in another form"
+        ) from None
 
 
 def write_document(
@@ -220,10 +251,20 @@ def write_document(
         _refuse_unwritable(session_metadata)
 
 
+def compact_document(
+    document: bytes, shared: Mapping[str, tuple[int, int]], dtypes: Mapping[str, str]
+) -> bytes:
+    """The document of format 2, from that of format 1 and what the compact layout adds to it."""
+    notes = {"shared": shared, "dtypes": dtypes} if shared else {"dtypes": dtypes}
+    return b'{"format":%d,%b,%b' % (COMPACT, document[1:-1], encode_json(notes)[1:])
+
+
 def _check_format(found: object) -> None:
-    if found is not msgspec.UNSET and found != FORMAT:
+    if found is not msgspec.UNSET and found not in (EXACT, COMPACT):
         raise VersionError(
-            "the payload is of a newer format", expected=f"format {FORMAT}", got="another format"
+            "the payload is of a newer format",
+            expected=f"format {EXACT} or {COMPACT}",
+            got="another format",
         )
 
 

@@ -13,7 +13,7 @@ from ._direct_write import direct_write
 from ._getters import tuple_getter
 from ._json_fields import JsonField
 from ._meta import Documents
-from ._tensors import array_field
+from ._tensors import DenseField, array_field
 from .overlay import Overlay
 from .schema import Schema
 
@@ -29,6 +29,7 @@ class Plan:
         array_values, json_values: read those fields of a sample, as tuples.
         json_axes: place, name and axis of each JSON field that sets an axis.
         axis_names: the name of the field that sets each axis.
+        transitions, experts: names of the tensor fields with such rows, and with expert ids.
         names: every computed field of the field set.
         null_names: array fields that a payload may list as null.
         omitted_at_default: JSON fields that may be left out.
@@ -46,6 +47,7 @@ class Plan:
         "direct_read",
         "direct_write",
         "documents",
+        "experts",
         "json_axes",
         "json_fields",
         "json_names",
@@ -57,6 +59,7 @@ class Plan:
         "omitted_at_default",
         "overlay",
         "sample_type",
+        "transitions",
         "updates",
     )
 
@@ -82,6 +85,9 @@ class Plan:
         )
         self.axis_names = schema.axis_names
         self.names = frozenset(owners)
+        tensors = [(f.name, f.rows, f.experts) for f in self.arrays if type(f) is DenseField]
+        self.transitions = frozenset(name for name, rows, _ in tensors if rows == "transitions")
+        self.experts = frozenset(name for name, _, experts in tensors if experts)
         self.null_names = frozenset(
             field.name for field in self.arrays if field.nullable or field.null_is_empty
         )

@@ -14,7 +14,8 @@ from .inspection import LogProbSummary, PayloadSummary, SampleSummary
 def summary_text(summary: PayloadSummary, name: str = "payload") -> str:
     """The summary as lines for a terminal: what is null in the payload reads null."""
     lines = [
-        f"{printable(name)}: {summary.payload_bytes:,} bytes, field set {summary.field_set}",
+        f"{printable(name)}: {summary.payload_bytes:,} bytes, field set {summary.field_set}"
+        + (", compact layout" if summary.layout == "compact" else ""),
         f"samples {summary.num_samples:,}, tokens {_count(summary.num_tokens)}, "
         f"trained {_count(summary.num_trained)}",
         f"R3: {summary.r3_bytes:,} bytes, {_percent(summary.r3_share)} of the payload",

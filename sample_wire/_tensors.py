@@ -12,16 +12,23 @@ from typing import Any, Final
 
 import numpy as np
 
-from ._arrays import Array, ValueRefusedError, flat_packer, wire_array
-from ._container import Container, TensorRef, TensorToWrite, tensor_of
+from ._arrays import Array, ValueRefusedError, flat_packer, owned, wire_array
+from ._container import TensorRef, TensorToWrite, tensor_of
 from ._declarations import Axis, Computed, Field, Ragged, Rows, Tensor, wire_of
 from ._dtypes import BY_WIRE_NAME, WireDtype
 from .blocks import RowBlocks
 from .errors import FieldError
-from .payload import Piece, Widened
+from .payload import Piece, Recast
 
 _OFFSETS: Final = BY_WIRE_NAME["I64"]
 Refs = tuple[TensorRef, ...]
+
+
+class Views(typing.Protocol):
+    """A container of either layout, as far as values are read from it."""
+
+    def view(self, ref: TensorRef) -> Array:
+        """The tensor as a read-only array."""
 
 
 class DenseField:
@@ -29,7 +36,7 @@ class DenseField:
 
     Attributes:
         name: the field's name.
-        rows, sets: as declared.
+        rows, sets, experts: as declared.
         nullable: whether None travels as null.
         null_is_empty: whether a null that is read becomes an empty array.
         is_list: whether the class wants lists.
@@ -42,6 +49,7 @@ class DenseField:
         "_pack",
         "_strict",
         "_wire_name",
+        "experts",
         "is_list",
         "name",
         "null_is_empty",
@@ -63,6 +71,7 @@ class DenseField:
         self.is_list = field.is_list
         self.rank = codec.rank if isinstance(codec, Tensor) else 1
         self._strict = isinstance(codec, Tensor) and codec.strict
+        self.experts = isinstance(codec, Tensor) and codec.experts
         self.wire = typing.cast(WireDtype, wire_of(codec))
         self._wire_name = self.wire.name
         self._dtype = self.wire.dtype
@@ -112,7 +121,7 @@ class DenseField:
                     expected=str(self._dtype),
                     got=str(block.dtype),
                 )
-            pieces.append(block if block.dtype == self._dtype else Widened(block, self._dtype))
+            pieces.append(block if block.dtype == self._dtype else Recast(block, self._dtype))
         nbytes = sum(piece.nbytes for piece in pieces)
         name = f"{self.name}.{index}"
         tensors.append((self.wire.order, name, self.wire.name, value.shape, pieces, nbytes))
@@ -135,7 +144,7 @@ class DenseField:
             raise self._misfit(index, ref, self.wire)
         return (ref,), ref.shape
 
-    def read(self, container: Container, refs: Refs, index: int) -> Any:  # noqa: ARG002  # ragged fields name the sample
+    def read(self, container: Views, refs: Refs, index: int) -> Any:  # noqa: ARG002  # ragged fields name the sample
         """The value: a read-only view, or for a ragged field a list of them."""
         return container.view(refs[0])
 
@@ -147,7 +156,9 @@ class DenseField:
         """A value that was read, in the form the class wants: lists, or writable copies."""
         if value is None:
             return None
-        return value.tolist() if self.is_list else value.copy() if copy else value
+        if self.is_list:
+            return value.tolist()
+        return owned(value) if copy else value
 
     def error(self, index: int, rule: str, **facts: str) -> FieldError:
         """A FieldError about this field of one sample."""
@@ -198,7 +209,7 @@ class RaggedField(DenseField):
             raise self.error(index, "has no offsets, not even the first")
         return (values, offsets), (offsets.shape[0] - 1,)
 
-    def read(self, container: Container, refs: Refs, index: int) -> Any:
+    def read(self, container: Views, refs: Refs, index: int) -> Any:
         values, offsets = container.view(refs[0]), container.view(refs[1])
         in_order = offsets[0] == 0 and (offsets[1:] >= offsets[:-1]).all()
         if not in_order or offsets[-1] != len(values):

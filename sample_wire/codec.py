@@ -10,16 +10,18 @@ Shape letters: N samples.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar, get_args
 
 import msgspec
 
 from ._arrays import ValueRefusedError
+from ._compact import MAX_SHARED_BYTES
+from ._compact_write import compact_tensors
 from ._container import MAX_HEADER_BYTES, TensorToWrite, build_container
 from ._declarations import Rows
 from ._dtypes import BY_WIRE_NAME
 from ._json import MAX_JSON_DEPTH
-from ._meta import META_TENSOR, write_document
+from ._meta import META_TENSOR, compact_document, write_document
 from ._plan import Plan, plan_of
 from .errors import EncodeError
 from .overlay import independent, updated
@@ -31,6 +33,8 @@ from .schema import Schema, schema_of
 
 _UINT8: Final = BY_WIRE_NAME["U8"]
 SampleT = TypeVar("SampleT")
+Layout = Literal["exact", "compact"]
+LAYOUTS: Final = get_args(Layout)
 
 
 class SamplesReply(msgspec.Struct, Generic[SampleT], frozen=True):
@@ -53,6 +57,8 @@ def encode_samples(
     *,
     empty_reason: str | None = None,
     field_set: int = 1,
+    layout: Layout = "exact",
+    num_experts: int | None = None,
     schema: Schema | None = None,
 ) -> Payload:
     """One payload with these samples.
@@ -62,40 +68,63 @@ def encode_samples(
         session_metadata: a JSON object about the session, or None for an empty one.
         empty_reason: text that says why there are no samples, or None.
         field_set: 1, or 2 to carry reward as well.
+        layout: "exact" sends the declared dtypes; "compact" the narrowest that lose nothing, and
+            rows that samples have in common once.  Send it to who asked for format 2.
+        num_experts: how many experts the model has.  The compact layout then takes expert ids'
+            width from it, and refuses ids beyond it; None goes by the largest id of the payload.
+            The exact layout does not look at it.
         schema: None takes what the samples' class declares; then they are all of one class.
 
     Returns:
         The unjoined payload.  It aliases the samples' arrays wherever those are C-contiguous
-        native arrays of the wire dtype: change none of them before it is sent.
+        native arrays of the dtype that is sent: change none of them before it is sent.
 
     Raises:
         EncodeError: a value would not come back equal, or a row rule is broken; it is named.
         TypeError: a sample is not of the schema's class.
+        ValueError: no such layout, or num_experts is not above 0.
 
-    Cost: no copy of an array that is in wire form; one of every other.
+    Cost: no copy of an array that is in wire form; one of every other, which in the compact
+        layout is narrow: a quarter of an int32 array of up to 256 experts.
 
-    Source: SPEC section 7.
+    Source: SPEC sections 5.4 and 7.
     """
+    if layout not in LAYOUTS:
+        raise ValueError(f"layout is one of {LAYOUTS}, not {layout!r}")
+    if num_experts is not None and num_experts < 1:
+        raise ValueError(f"num_experts is at least 1, not {num_experts}")
     if not isinstance(samples, (list, tuple)):
         raise TypeError(f"samples are a list or tuple, not a {type(samples).__name__}")
     only = type(samples[0]) if samples and schema is None else None
     schema = schema or (schema_of(only) if only else Sample.__sample_schema__)
     plan = plan_of(schema, field_set)
+    if layout == "compact":
+        tensors, documents = _encode_each(plan, samples, only)
+        found = compact_tensors(tensors, plan.experts, plan.transitions, num_experts)
+        text = write_document(documents, session_metadata, empty_reason)
+        text = compact_document(text, found.shared, found.dtypes)
+        return build_container([*found.tensors, _document_tensor(text)])
     if len(samples) == 1 and plan.direct_write is not None and type(samples[0]) is plan.sample_type:
         payload = plan.direct_write(samples[0], session_metadata, empty_reason)
         if payload is not None:
             return payload
-    return _encode_samples(plan, samples, only, session_metadata, empty_reason)
+    tensors, documents = _encode_each(plan, samples, only)
+    text = write_document(documents, session_metadata, empty_reason)
+    return build_container([*tensors, _document_tensor(text)])
 
 
-def _encode_samples(
-    plan: Plan,
-    samples: Sequence[object],
-    only: type | None,
-    session_metadata: dict[str, Any] | None,
-    empty_reason: str | None,
-) -> Payload:
-    """The general way; `only` is the class that all samples must have, if any."""
+def _document_tensor(text: bytes) -> TensorToWrite:
+    size = len(text)
+    return _UINT8.order, META_TENSOR, _UINT8.name, (size,), (memoryview(text),), size
+
+
+def _encode_each(
+    plan: Plan, samples: Sequence[object], only: type | None
+) -> tuple[list[TensorToWrite], list[bytes]]:
+    """The samples' tensors in the exact layout, and their JSON objects.
+
+    `only` is the class that all samples must have, if any.
+    """
     tensors: list[TensorToWrite] = []
     documents: list[bytes] = []
     for index, sample in enumerate(samples):
@@ -104,10 +133,7 @@ def _encode_samples(
                 f"sample {index} is a {type(sample).__name__}, not a {plan.sample_type.__name__}"
             )
         documents.append(_encode_sample(plan, index, sample, tensors))
-    text = write_document(documents, session_metadata, empty_reason)
-    size = len(text)
-    tensors.append((_UINT8.order, META_TENSOR, _UINT8.name, (size,), (memoryview(text),), size))
-    return build_container(tensors)
+    return tensors, documents
 
 
 def _encode_sample(plan: Plan, index: int, sample: object, tensors: list[TensorToWrite]) -> bytes:
@@ -159,9 +185,11 @@ def decode_samples(
     *,
     field_set: int = 1,
     copy: bool = False,
+    widen: bool = True,
     max_samples: int = MAX_SAMPLES,
     max_depth: int = MAX_JSON_DEPTH,
     max_header_bytes: int = MAX_HEADER_BYTES,
+    max_shared_bytes: int = MAX_SHARED_BYTES,
     schema: Schema | None = None,
 ) -> SamplesReply[SampleT]:
     """The samples of a payload, each laid over a copy of the template, which stays as it is.
@@ -170,8 +198,13 @@ def decode_samples(
         buffer: bytes, bytearray, memoryview, mmap, SharedMemory or Payload.
         field_set: the field set that the other side was asked for.
         copy: False gives read-only views that keep the buffer alive; copy=True, writable arrays.
+        widen: a payload in the compact layout is read like any other; its narrow arrays are
+            widened to the declared dtypes, read-only and of their own.  widen=False gives views
+            of the dtypes that were sent, which is what goes to a GPU.
         max_samples, max_depth, max_header_bytes: more samples, deeper JSON, longer headers are
             refused.
+        max_shared_bytes: of a compact payload's arrays that begin with an earlier sample's rows;
+            4 GiB by default.
         schema: None takes the schema that the template's class declares on itself.
 
     Returns:
@@ -183,10 +216,12 @@ def decode_samples(
         TemplateError: the template already carries computed state.
         TypeError: buffer is not bytes-like, or template not of the schema's class.
 
-    Source: SPEC sections 8 and 9.
+    Source: SPEC sections 5.4, 8 and 9.
     """
     plan = plan_for(template, field_set, schema)
-    document, decoded = _read(plan, buffer, max_samples, max_depth, max_header_bytes)
+    document, decoded = _read(
+        plan, buffer, widen, max_samples, max_depth, max_header_bytes, max_shared_bytes
+    )
     if decoded:
         plan.overlay.check_template(template)
     samples = []
@@ -196,7 +231,13 @@ def decode_samples(
 
 
 def _read(
-    plan: Plan, buffer: object, max_samples: int, max_depth: int, max_header_bytes: int
+    plan: Plan,
+    buffer: object,
+    widen: bool,
+    max_samples: int,
+    max_depth: int,
+    max_header_bytes: int,
+    max_shared_bytes: int,
 ) -> tuple[Any, list[dict[str, Any]]]:
     """The document of a payload, and the fields of each sample."""
     if plan.direct_read is not None and max_samples > 0 and not isinstance(buffer, Payload):
@@ -206,9 +247,11 @@ def _read(
     reader = PayloadReader(
         buffer,
         plan,
+        widen=widen,
         max_samples=max_samples,
         max_depth=max_depth,
         max_header_bytes=max_header_bytes,
+        max_shared_bytes=max_shared_bytes,
     )
     return reader.document, [reader.values(index) for index in range(len(reader.refs))]
 

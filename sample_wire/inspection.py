@@ -22,9 +22,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ._container import Container, TensorRef
+from ._compact import CompactContainer, CompactRef
+from ._container import TensorRef
 from ._dtypes import BY_WIRE_NAME
 from ._plan import plan_of
+from .codec import Layout
 from .payload import Payload, as_bytes_view
 from .reader import MAX_SAMPLES, PayloadReader
 from .rows import axes_of
@@ -63,9 +65,10 @@ class R3Summary(msgspec.Struct, frozen=True):
 
     Attributes:
         shape: [T-1, L, K].
-        dtype: numpy name.
+        dtype: numpy name of the dtype that is sent.
         max_id: the largest expert id; None where there is no id, or none was asked for.
-        nbytes, share: size, and its part of the payload from 0 to 1.
+        nbytes, share: size, and its part of the payload from 0 to 1.  Rows that an earlier
+            sample has are not counted.
     """
 
     shape: list[int]
@@ -109,6 +112,7 @@ class PayloadSummary(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         payload_bytes: its size.
         field_set: the field set that it was read with.
+        layout: "exact" or "compact".
         num_samples: N.
         num_tokens, num_trained: over all samples; None if one sample's is.
         r3_bytes, r3_share: R3 of all samples, and its part of the payload from 0 to 1.
@@ -119,6 +123,7 @@ class PayloadSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     payload_bytes: int
     field_set: int
+    layout: Layout
     num_samples: int
     num_tokens: int | None
     num_trained: int | None
@@ -149,12 +154,13 @@ def inspect_payload(
         DecodeError: as for decode_samples, but for what only the bytes of other tensors show.
         TypeError: buffer is not bytes-like.
 
-    Cost: temporary copies of the masks and log-probs of one sample; of R3, 4 MiB at most.
+    Cost: temporary copies of the masks and log-probs of one sample; of R3, 4 MiB at most, and
+        one array where its rows are shared.
     """
     schema = schema or Sample.__sample_schema__
     payload_bytes = buffer.nbytes if isinstance(buffer, Payload) else as_bytes_view(buffer).nbytes
     plan = plan_of(schema, field_set)
-    reader = PayloadReader(buffer, plan, max_samples=max_samples)
+    reader = PayloadReader(buffer, plan, widen=False, max_samples=max_samples)
     asked = plan.names & (_NAMED | {field.name for field in schema.axis_fields.values()})
     array_names = [array.name for array in plan.arrays]
     samples = [
@@ -163,7 +169,7 @@ def inspect_payload(
             schema,
             field_bytes={name: _nbytes(refs[name]) for name in array_names if name in refs},
             nulls=[name for name in array_names if name not in refs],
-            r3=_r3(reader.container, refs, payload_bytes, max_ids),
+            r3=_r3(reader, refs, payload_bytes, max_ids),
         )
         for index in range(len(reader.refs))
         for refs in [reader.named_refs(index)]
@@ -178,6 +184,7 @@ def _of_payload(
     return PayloadSummary(
         payload_bytes=payload_bytes,
         field_set=field_set,
+        layout="compact" if isinstance(reader.views, CompactContainer) else "exact",
         num_samples=len(samples),
         num_tokens=_total(sample.num_tokens for sample in samples),
         num_trained=_total(sample.num_trained for sample in samples),
@@ -253,32 +260,35 @@ def _nbytes(refs: tuple[TensorRef, ...]) -> int:
 
 
 def _r3(
-    container: Container, refs: dict[str, tuple[TensorRef, ...]], payload_bytes: int, max_ids: bool
+    reader: PayloadReader, refs: dict[str, tuple[TensorRef, ...]], payload_bytes: int, max_ids: bool
 ) -> R3Summary | None:
     if _R3 not in refs:
         return None
     ref = refs[_R3][0]
+    stored = ref.stored if isinstance(ref, CompactRef) else ref
     nbytes = _nbytes(refs[_R3])
     return R3Summary(
         shape=list(ref.shape),
-        dtype=BY_WIRE_NAME[ref.dtype].dtype.name,
-        max_id=_max_id(container, ref) if max_ids else None,
+        dtype=BY_WIRE_NAME[stored.dtype].dtype.name,
+        max_id=_max_id(reader, ref, stored) if max_ids else None,
         nbytes=nbytes,
         share=nbytes / payload_bytes,
     )
 
 
-def _max_id(container: Container, ref: TensorRef) -> int | None:
+def _max_id(reader: PayloadReader, ref: TensorRef, stored: TensorRef) -> int | None:
     """The largest value of an integer tensor, read in pieces that are views of their own."""
-    dtype = BY_WIRE_NAME[ref.dtype].dtype
+    dtype = BY_WIRE_NAME[stored.dtype].dtype
     if dtype.kind not in "iu":
         return None
-    first, last = ref.data_offsets
+    if isinstance(ref, CompactRef) and ref.prefix is not None:
+        return int(reader.views.view(ref).max())
+    first, last = stored.data_offsets
     largest = None
     for start in range(first, last, _CHUNK_BYTES):
         stop = min(start + _CHUNK_BYTES, last)
-        piece = TensorRef(ref.dtype, [(stop - start) // dtype.itemsize], (start, stop))
-        found = int(container.view(piece).max())
+        piece = TensorRef(stored.dtype, [(stop - start) // dtype.itemsize], (start, stop))
+        found = int(reader.container.view(piece).max())
         largest = found if largest is None else max(found, largest)
     return largest
 

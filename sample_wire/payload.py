@@ -21,37 +21,47 @@ if TYPE_CHECKING:
 _MAX_BUFFERS_PER_SEND: Final = 1024
 
 
-# Bytes of a widened block that are made at once: small enough to stay in the cache.
-_WIDENED_BYTES: Final = 1 << 20
+# Bytes of a recast array that are made at once: small enough to stay in the cache.
+_RECAST_BYTES: Final = 1 << 20
 
 
-class Widened:
-    """An array that is sent in a wider dtype; the wide bytes are made piece by piece.
+class Recast:
+    """An array that is sent in another dtype; those bytes are made piece by piece.
 
     Args:
-        array: C-contiguous, of a dtype that casts to dtype without loss.
+        array: C-contiguous; the caller has made sure that dtype holds every item.
         dtype: the wire dtype.
+
+    Attributes:
+        flat: the array's items.
+        size: how many there are.
+        nbytes: on the wire.
     """
 
-    __slots__ = ("_dtype", "_flat", "nbytes")
+    __slots__ = ("_dtype", "flat", "nbytes", "size")
 
     def __init__(self, array: Array, dtype: np.dtype[np.generic]) -> None:
-        self._flat = array.reshape(-1)
+        self.flat = array.reshape(-1)
         self._dtype = dtype
+        self.size = array.size
         self.nbytes: int = array.size * dtype.itemsize
 
+    def __getitem__(self, items: slice) -> Recast:
+        """Some of the items, sent likewise."""
+        return Recast(self.flat[items], self._dtype)
+
     def views(self) -> Iterator[memoryview]:
-        """The wide bytes, in new buffers of limited size."""
-        step = _WIDENED_BYTES // self._dtype.itemsize
-        for start in range(0, self._flat.size, step):
-            yield bytes_of(self._flat[start : start + step].astype(self._dtype))
+        """The bytes on the wire, in new buffers of limited size."""
+        step = _RECAST_BYTES // self._dtype.itemsize
+        for start in range(0, self.flat.size, step):
+            yield bytes_of(self.flat[start : start + step].astype(self._dtype))
 
     def copy_into(self, target: Array) -> None:
-        """Writes the wide bytes into a uint8 array of nbytes."""
-        np.copyto(target.view(self._dtype), self._flat, casting="safe")
+        """Writes the bytes on the wire into a uint8 array of nbytes."""
+        np.copyto(target.view(self._dtype), self.flat, casting="unsafe")
 
 
-Piece = Array | memoryview | Widened
+Piece = Array | memoryview | Recast
 
 
 class BinaryWriter(Protocol):
@@ -89,7 +99,7 @@ class Payload:
 
     @classmethod
     def of_pieces(cls, pieces: Sequence[Piece], nbytes: int) -> Payload:
-        """A payload of C-contiguous arrays, byte views and widened blocks, of nbytes in total.
+        """A payload of C-contiguous arrays, byte views and recast arrays, of nbytes in total.
 
         Views of the arrays are made when the payload is iterated, not here.
         """
@@ -101,7 +111,7 @@ class Payload:
     def __iter__(self) -> Iterator[memoryview]:
         """The buffers in wire order: read-only, one-dimensional, format 'B', no copies."""
         for piece in self._pieces:
-            if isinstance(piece, Widened):
+            if isinstance(piece, Recast):
                 yield from piece.views()
             else:
                 yield bytes_of(piece) if isinstance(piece, np.ndarray) else piece.toreadonly()
@@ -147,7 +157,7 @@ class Payload:
         position = 0
         for piece in self._pieces:
             target = whole[position : position + piece.nbytes]
-            if isinstance(piece, Widened):
+            if isinstance(piece, Recast):
                 piece.copy_into(target)
             else:
                 view = bytes_of(piece) if isinstance(piece, np.ndarray) else piece

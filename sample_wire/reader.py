@@ -12,10 +12,11 @@ from typing import Any, Final
 
 import msgspec
 
+from ._compact import MAX_SHARED_BYTES, CompactContainer
 from ._container import MAX_HEADER_BYTES, Container, TensorRef
 from ._declarations import Rows
 from ._json import MAX_JSON_DEPTH
-from ._meta import META_TENSOR
+from ._meta import COMPACT, META_TENSOR
 from ._plan import Plan, plan_of
 from .errors import FieldError, LimitError, MetaError
 from .rows import Axes, RowRuleError, check_rows
@@ -31,11 +32,13 @@ class PayloadReader:
     """A checked payload; gives the values of its samples' fields.
 
     Args:
-        buffer, max_samples, max_depth, max_header_bytes: as for decode_samples.
+        buffer, widen, max_samples, max_depth, max_header_bytes, max_shared_bytes: as for
+            decode_samples.
         plan: the compiled schema and field set.
 
     Attributes:
         container: the container, for sizes and raw tensors.
+        views: gives arrays of refs; of the compact layout widened, and with shared rows.
         document: the parsed JSON: session_metadata, empty_reason.
         refs: for each of the N samples and each array field, in the plan's order, where its
             tensors lie; None where it is null.
@@ -44,16 +47,18 @@ class PayloadReader:
         DecodeError: as for decode_samples, but for what only a tensor's own bytes can show.
     """
 
-    __slots__ = ("_plan", "container", "document", "refs")
+    __slots__ = ("_plan", "container", "document", "refs", "views")
 
     def __init__(
         self,
         buffer: object,
         plan: Plan,
         *,
+        widen: bool = True,
         max_samples: int = MAX_SAMPLES,
         max_depth: int = MAX_JSON_DEPTH,
         max_header_bytes: int = MAX_HEADER_BYTES,
+        max_shared_bytes: int = MAX_SHARED_BYTES,
     ) -> None:
         self._plan = plan
         self.container = Container(buffer, max_header_bytes=max_header_bytes)
@@ -69,6 +74,18 @@ class PayloadReader:
                 expected=f"at most {max_samples}",
                 got=str(len(samples)),
             )
+        self.views: Container | CompactContainer = self.container
+        if self.document.format == COMPACT:
+            self.views = CompactContainer(
+                self.container,
+                self.document.shared,
+                self.document.dtypes,
+                plan.names,
+                plan.transitions,
+                widen=widen,
+                max_shared_bytes=max_shared_bytes,
+            )
+            tensors = self.views.tensors
         self.refs = [
             _check_sample(plan, tensors, index, sample) for index, sample in enumerate(samples)
         ]
@@ -92,14 +109,15 @@ class PayloadReader:
         """The fields of one sample, or those that are named.
 
         Returns:
-            Arrays as read-only views of the buffer (ragged fields as lists of such), JSON
+            Arrays as read-only views of the buffer (ragged fields as lists of such), or
+            read-only ones of their own where the compact layout stores them otherwise; JSON
             fields as their typed values.  A field that was left out of the JSON is at its
             default.
 
         Raises:
             FieldError, ContainerError: a tensor's own bytes are wrong.
         """
-        plan, container = self._plan, self.container
+        plan, views = self._plan, self.views
         sample = self.document.samples[index]
         found = dict(zip(plan.json_names, plan.json_values(sample), strict=True))
         for json_field in plan.omitted_at_default:
@@ -112,7 +130,7 @@ class PayloadReader:
             if names is not None and name not in names:
                 continue
             if refs is not None:
-                found[name] = field.read(container, refs, index)
+                found[name] = field.read(views, refs, index)
             else:
                 found[name] = field.empty() if field.null_is_empty else None
         return found

@@ -94,7 +94,7 @@ class Sample(SampleBase):
     rollout_routed_experts: Annotated[
         npt.NDArray[np.int32] | None,
         Computed(
-            codec=Tensor("int32", rank=3, strict=True),
+            codec=Tensor("int32", rank=3, strict=True, experts=True),
             rows="transitions",
             merge="last",
             null="none",
