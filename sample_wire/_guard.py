@@ -74,8 +74,11 @@ def _broken_codec_rules(field: Field, owner: Computed) -> list[tuple[bool, str]]
         return [(True, "a codec's dtype is a name and its rank an integer")]
     too_deep = isinstance(codec, Tensor) and codec.rank > MAX_RANK
     too_flat = isinstance(codec, Tensor) and codec.rank < (1 if owner.rows else 0)
+    wire = wire_of(codec)
+    no_ids = getattr(codec, "experts", False) and wire is not None and wire.dtype.kind not in "iu"
     return [
-        (wire_of(codec) is None, f"no wire dtype is called {codec.dtype!r}"),
+        (wire is None, f"no wire dtype is called {codec.dtype!r}"),
+        (no_ids, "expert ids are integers"),
         (too_deep, f"a tensor has at most {MAX_RANK} axes"),
         (owner.merge == "text" and owner.rows is None, "only a JSON field can be decoded text"),
         (too_flat, f"rank {getattr(codec, 'rank', None)} has no axis for rows"),

@@ -17,6 +17,7 @@ from ._arrays import Array
 _MAX_CANDIDATES: Final = 64
 # Less than this part of a sample's rows is not worth that its reader has to copy the others.
 _MIN_PART: Final = 8
+_START_ITEMS: Final = 64
 _CHUNK: Final = 1 << 18
 
 
@@ -39,20 +40,27 @@ def shared_rows(arrays: Sequence[Rows]) -> dict[int, tuple[int, int]]:
         arrays: in order of the samples; of one dtype, or of dtypes that compare by value.
     """
     found: dict[int, tuple[int, int]] = {}
-    for at, mine in enumerate(arrays):
+    by_start: dict[tuple[tuple[int, ...], bytes], list[Rows]] = {}
+    for mine in arrays:
+        if not (mine.shape[0] and mine.row_items):
+            continue
+        # Who does not begin with the same ids shares no row with it.
+        start = _items(mine.pieces, 0, min(mine.row_items, _START_ITEMS))
+        candidates = by_start.setdefault((mine.shape[1:], start.astype(np.int64).tobytes()), [])
         best = (0, 0)
-        for other in reversed(arrays[max(0, at - _MAX_CANDIDATES) : at]):
-            if other.shape[1:] == mine.shape[1:] and _has_same_row(mine, other, best[1]):
+        for other in reversed(candidates[-_MAX_CANDIDATES:]):
+            if _has_same_row(mine, other, best[1]):
                 num_rows = _common_items(mine.pieces, other.pieces) // mine.row_items
                 best = max(best, (other.sample, num_rows), key=lambda pair: pair[1])
         if best[1] and best[1] * _MIN_PART >= mine.shape[0]:
             found[mine.sample] = best
+        candidates.append(mine)
     return found
 
 
 def _has_same_row(mine: Rows, other: Rows, row: int) -> bool:
     """Whether both have this row, and it is the same: else nothing more is in common."""
-    if row >= min(mine.shape[0], other.shape[0]) or not mine.row_items:
+    if row >= min(mine.shape[0], other.shape[0]):
         return False
     start, stop = row * mine.row_items, (row + 1) * mine.row_items
     return bool(np.array_equal(_items(mine.pieces, start, stop), _items(other.pieces, start, stop)))

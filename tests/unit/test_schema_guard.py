@@ -82,6 +82,7 @@ def test_a_bare_class_is_no_declaration(bare: type) -> None:
         (Computed(codec=Tensor("M8[s]"), merge="last"), "no wire dtype is called"),
         (Computed(codec=Tensor("int64", 0), rows="tokens", merge="last"), "has no axis for rows"),
         (Computed(codec=Tensor("int64", -1), merge="last"), "has no axis"),
+        (Computed(codec=Tensor("float64", experts=True), merge="last"), "expert ids are integers"),
         (Computed(codec=Ragged("int32"), merge="last"), "a ragged field needs rows"),
         (Computed(codec=Ragged("nope"), rows="tokens", merge="last"), "no wire dtype is called"),
         (Computed(codec=Json(), rows="response", merge="concat", fill=0), "has no rows"),
