@@ -46,6 +46,11 @@ TARGETS: Final[dict[str, Target]] = {
     "encode S": Target("encode S unjoined, arrays", "<=", 20.0, "us"),
     "encode S lists": Target("encode S unjoined, lists", "<=", 40.0, "us"),
     "decode S": Target("decode S, template of 3 messages", "<=", 25.0, "us"),
+    "compact P": Target("compact P, share of the exact payload", "<=", 0.26, "x"),
+    "compact 128": Target("compact captures of 128 experts, share of exact", "<=", 0.26, "x"),
+    "compact 512": Target("compact capture of 512 experts, share of exact", "<=", 0.51, "x"),
+    "narrow P": Target("encode P compact unjoined, arrays, beyond exact", "<=", 10.0, "ms"),
+    "widen P": Target("decode compact P, all arrays widened", "<=", 12.0, "ms"),
     "gap P": Target("longest event loop gap, P made and sent", "<=", 5.0, "ms"),
     "gap P ids": Target("longest event loop gap, with 103,000 ids", "<=", 5.0, "ms"),
     "gap P lists": Target("longest event loop gap, lists", "<=", 5.0, "ms"),
@@ -98,6 +103,7 @@ TARGETS: Final[dict[str, Target]] = {
 
 # What is measured beside them, without a bound.
 MEASURED: Final[dict[str, Figure]] = {
+    "decode P narrow": Figure("decode compact P to views of the stored dtypes", "ms"),
     "iterate": Figure("iterate all buffers of the assembled P, R3 widened", "ms"),
     "join": Figure("make one buffer of the assembled P", "ms"),
     "read last stdlib": Figure(

@@ -12,7 +12,7 @@ from typing import Final
 from benchmarks._data import SEED
 
 _PACKAGES: Final = (
-    *("numpy", "msgspec", "safetensors", "pyarrow", "orjson", "pybase64"),
+    *("numpy", "msgspec", "safetensors", "pyarrow", "orjson", "pybase64", "zstandard"),
     *("starlette", "uvicorn", "uvloop", "httpx2"),
 )
 _GIB: Final = 2**30

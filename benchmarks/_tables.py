@@ -7,6 +7,7 @@ from typing import Final
 
 from benchmarks._figures import MEASURED, PER_SECOND, TARGETS, Result, Results, Target, Unit
 from benchmarks._formats import OPERATIONS, FormatRow, FormatTable, Operation
+from benchmarks._layouts import EXACT, SOURCES, WAYS, LayoutTable
 from benchmarks._peers import FORMATS, OURS
 
 _NOT_HERE: Final = "not installed"
@@ -66,6 +67,26 @@ def sizes_table(tables: Sequence[FormatTable]) -> str:
         if name != OURS[1]:  # the same bytes as unjoined
             shown = "sample_wire" if name == OURS[0] else name
             rows.append([shown, *(_size_cell(table, name) for table in tables)])
+    return _table(head, rows)
+
+
+def layouts_table(table: LayoutTable) -> str:
+    """The layouts and zstd-1: bytes, their share of the exact layout's, and the times at P."""
+    head = ["way", *(f"{name}, bytes" for name in SOURCES), "encode P", "decode P"]
+    rows = [
+        [
+            way,
+            *(
+                f"{size:,} ({size / table.nbytes[EXACT][name]:.4f})"
+                for name, size in table.nbytes[way].items()
+            ),
+            duration(table.encode[way].median_s),
+            duration(table.decode[way].median_s),
+        ]
+        if way in table.nbytes
+        else [way, _NOT_HERE, *([""] * (len(head) - 2))]
+        for way in WAYS
+    ]
     return _table(head, rows)
 
 

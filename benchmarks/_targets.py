@@ -17,6 +17,7 @@ from benchmarks._data import accumulated_ids, plain_text, sample_of, template
 from benchmarks._event_loop import Job, longest_gaps_s, send_sliced, send_whole
 from benchmarks._figures import Result, Results, against, times_of
 from benchmarks._http_targets import client_memory, full_prefix_server, incremental_server
+from benchmarks._layouts import layouts
 from benchmarks._memory import has_resident_peak, resident_peak, traced_peak
 from benchmarks._peers import OURS, format_of, received
 from benchmarks._session_targets import assembly, incremental_replies, session_memory
@@ -154,6 +155,7 @@ GROUPS: Final[tuple[Callable[[Effort], Results], ...]] = (
     decode_large,
     encode_large,
     join_large,
+    layouts,
     event_loop,
     assembly,
     incremental_replies,

@@ -19,10 +19,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks._event_loop import idle_gap_s
 from benchmarks._formats import measure_all_formats
+from benchmarks._layouts import measure_layouts
 from benchmarks._machine import describe
 from benchmarks._tables import (
     duration,
     formats_table,
+    layouts_table,
     losses_text,
     measured_table,
     sizes_table,
@@ -42,6 +44,7 @@ def make_report(effort: Effort, command: str) -> str:
     results = measure_targets(effort)
     idle = duration(idle_gap_s(_IDLE_WINDOW_S))
     tables = measure_all_formats(effort)
+    layouts = measure_layouts(effort)
     parts = [
         "\n".join(describe(command)),
         "### Figures to reach",
@@ -50,6 +53,7 @@ def make_report(effort: Effort, command: str) -> str:
         measured_table(results),
         f"The ticker's longest gap in an idle loop, measured over {_IDLE_WINDOW_S:g} s: {idle}.",
     ]
+    parts += ["### Layouts", layouts_table(layouts)]
     for table in tables:
         parts += [
             f"### Formats at {table.shape}",

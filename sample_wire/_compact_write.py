@@ -72,7 +72,9 @@ def compact_tensors(
     for name, of_field in fields.items():
         declared = num_experts if name in experts else None
         wire, stored = _narrowed(of_field, declared)
-        common = _shared(stored) if name in transitions and len(stored) > 1 else {}
+        # Equal floats may differ in bits, and bits in a NaN.
+        may_share = name in transitions and wire.dtype.kind in "iu"
+        common = _shared(stored) if may_share else {}
         for item in stored:
             found = common.get(item.sample)
             written.append(_written(item, wire, found[1] if found else 0))

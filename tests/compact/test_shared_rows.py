@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Any
+
 import numpy as np
 import pytest
 
-from sample_wire import FieldError, LimitError, Sample, decode_samples, encode_samples
+from sample_wire import (
+    Computed,
+    FieldError,
+    LimitError,
+    Sample,
+    Tensor,
+    decode_samples,
+    encode_samples,
+)
 from sample_wire._shared_rows import Rows, shared_rows
 from sample_wire.blocks import RowBlocks, Segment
 
@@ -135,6 +145,21 @@ def test_a_small_payload_cannot_ask_for_gigabytes() -> None:
     assert len(payload) < 2_500_000
     with pytest.raises(LimitError, match="more than 4294967296 bytes"):
         decode_samples(payload, Sample())
+
+
+def test_floats_that_are_equal_but_not_the_same_bits_are_not_shared() -> None:
+    class Scored(Sample):
+        scores: Annotated[
+            Any,
+            Computed(codec=Tensor("float64"), rows="transitions", merge="last", null="none"),
+        ] = None
+
+    samples = [
+        Scored(tokens=np.arange(4), response="", response_length=0, scores=np.array(values))
+        for values in ([0.0, 1.0, np.nan], [-0.0, 1.0, np.nan])
+    ]
+    found = decode_samples(compact_bytes(samples), Scored()).samples
+    assert [one.scores.tobytes() for one in found] == [one.scores.tobytes() for one in samples]
 
 
 def test_the_exact_layout_sends_every_row_of_every_sample() -> None:
