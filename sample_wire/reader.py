@@ -141,6 +141,7 @@ def read_fields(
     names: Iterable[str],
     *,
     field_set: int = 1,
+    widen: bool = True,
     schema: Schema | None = None,
 ) -> list[dict[str, Any]]:
     """Some fields of every sample of a payload, without a template and without the rest.
@@ -148,10 +149,12 @@ def read_fields(
     Args:
         buffer: as for decode_samples; with an mmap only the pages that are needed are read.
         names: computed fields of the field set.
+        widen: as for decode_samples.
         schema: None takes Sample's own.
 
     Returns:
-        A dict a sample.  Arrays are read-only views of the buffer.
+        A dict a sample.  Arrays are read-only views of the buffer, or as decode_samples gives
+        them of a compact payload.
 
     Raises:
         DecodeError: as for decode_samples.
@@ -164,7 +167,7 @@ def read_fields(
     unknown = names - plan.names
     if unknown:
         raise ValueError(f"no computed field of field set {field_set}: {sorted(unknown)}")
-    reader = PayloadReader(buffer, plan)
+    reader = PayloadReader(buffer, plan, widen=widen)
     return [reader.values(index, names) for index in range(len(reader.refs))]
 
 

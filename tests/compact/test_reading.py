@@ -131,6 +131,8 @@ def test_one_field_can_be_read_or_detached() -> None:
     (read,) = read_fields(compact_bytes([sample]), [R3, "response_length"])
     assert read[R3].dtype == np.int32
     assert np.array_equal(read[R3], np.asarray(sample.rollout_routed_experts))
+    (narrow,) = read_fields(compact_bytes([sample]), [R3], widen=False)
+    assert narrow[R3].dtype == np.uint8
     (found,) = decode_samples(compact_bytes([sample]), Sample(), widen=False).samples
     detach(found, R3)
     assert np.asarray(found.rollout_routed_experts).dtype == np.uint8
