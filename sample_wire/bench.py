@@ -176,6 +176,11 @@ def ways(sample: Sample) -> list[Way]:
             lambda wire: decode_samples(wire, template),
         ),
         Way(
+            "sample_wire, compact",
+            lambda: encode_samples([sample], layout="compact"),
+            lambda wire: decode_samples(wire, template),
+        ),
+        Way(
             "safetensors.numpy",
             lambda: _save(tensors, document),
             safetensors.numpy.load,

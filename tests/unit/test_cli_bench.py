@@ -32,7 +32,9 @@ def test_the_shapes_are_those_of_the_names(name: str) -> None:
     assert shape.response_length == round(0.6 * shape.num_tokens)
 
 
-@pytest.mark.parametrize("position", [0, 1, 2, 3], ids=["buffer", "unjoined", "peer", "json"])
+@pytest.mark.parametrize(
+    "position", range(5), ids=["buffer", "unjoined", "compact", "peer", "json"]
+)
 def test_every_way_brings_all_arrays_back(position: int) -> None:
     sample = bench.make_sample(TINY)
     way = bench.ways(sample)[position]
@@ -58,6 +60,7 @@ def test_the_report_has_a_row_for_each_way(capsys: pytest.CaptureFixture[str]) -
         "",
         "sample_wire, one buffer",
         "sample_wire, unjoined",
+        "sample_wire, compact",
         "safetensors.numpy",
         "JSON + base64",
     ]
