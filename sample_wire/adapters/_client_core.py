@@ -17,29 +17,24 @@ What is left to the shells: sending, time limits, and turning transport errors i
 from __future__ import annotations
 
 import logging
-import operator
 import random
-import re
 import sys
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
-from .._json import MAX_JSON_DEPTH, encode_json
-from .._plain import NotPlainError, plain_object
+from .._json import encode_json
 from .._plan import plan_of
 from ..codec import SamplesReply, decode_samples, plan_for
-from ..errors import ClientError, CollectTimeout, EncodeError
+from ..errors import ClientError, CollectTimeout
 from ..sample import Sample
 from ..schema import Schema
 from ._client_answer import MAX_REFUSAL_BYTES, Answer
+from ._client_bodies import Created, collect_body, read_created
 from ._client_urls import server_urls
 
 COLLECT_TIMEOUT_S: Final = 120.0
-# What a path segment may hold without being quoted or resolved; servers use 32 hex digits.
-_SESSION_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
-
 # Three years; timers overflow at a few hundred.
 _MAX_TIME_S: Final = 1e8
 
@@ -155,16 +150,6 @@ class Request(msgspec.Struct, frozen=True):
 Steps = Generator[Request, Answer, ResultT]
 
 
-class _Created(msgspec.Struct):
-    """The answer to POST /sessions; other keys are ignored."""
-
-    session_id: str
-    field_set: int | None = None
-    schema: str | None = None
-    session_server_instance_id: str | None = None
-    trajectory: str | None = None
-
-
 class SessionSteps:
     """One session's requests in their order, and what has become of it.
 
@@ -256,7 +241,7 @@ class SessionSteps:
             raise ClientError("the client has a session: delete it before you create another")
         self._server_url, self.stage = random.choice(self._servers), "creating"
         try:
-            created = _read_created((yield from self._create_answer()))
+            created = read_created((yield from self._create_answer()))
         except BaseException:
             self.stage = "none"
             raise
@@ -281,7 +266,7 @@ class SessionSteps:
         url = self.session_url
         if self.stage != "open":
             raise ClientError("collect is called once a session, before it is deleted")
-        content = _collect_body(max_seq_len, metadata)
+        content = collect_body(max_seq_len, metadata)
         plan_for(template, self._field_set, self._schema).overlay.check_template(template)
         _check_time("timeout_s", timeout_s)
         self.stage = "collecting"
@@ -341,7 +326,7 @@ class SessionSteps:
                 request, url=self._create_url, pause_s=limits.create_pause_s
             )
 
-    def _mismatch(self, created: _Created) -> ClientError | None:
+    def _mismatch(self, created: Created) -> ClientError | None:
         """The error where the server has named a field set or schema that is not ours."""
         ours = {"field_set": self._field_set, "schema": self._fingerprint}
         theirs = {"field_set": created.field_set, "schema": created.schema}
@@ -353,28 +338,3 @@ class SessionSteps:
                     got=str(value),
                 )
         return None
-
-
-def _read_created(answer: Answer) -> _Created:
-    answer.require_success()
-    try:
-        created = msgspec.json.decode(answer.body, type=_Created)
-    except msgspec.DecodeError as error:
-        raise ClientError(f"the answer to POST /sessions is not as agreed: {error}") from None
-    if _SESSION_ID.fullmatch(created.session_id) is None:
-        raise ClientError("the answer to POST /sessions has no usable session_id")
-    return created
-
-
-def _collect_body(max_seq_len: int | None, metadata: Mapping[str, Any] | None) -> bytes:
-    if isinstance(max_seq_len, bool):
-        raise TypeError("max_seq_len is an integer or None, not a bool")
-    body: dict[str, Any] = {
-        "max_seq_len": None if max_seq_len is None else operator.index(max_seq_len)
-    }
-    if metadata is not None:
-        try:
-            body["metadata"] = plain_object(metadata, MAX_JSON_DEPTH - 1)
-        except NotPlainError as error:
-            raise EncodeError(f"metadata{error.path} {error.rule}", field="metadata") from None
-    return encode_json(body)
