@@ -6,13 +6,14 @@ says; where it does not say, into a buffer that grows in place.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NoReturn
 
 import msgspec
 import numpy as np
 
 from ..errors import ClientError, LimitError, ServerError
+from ._media_types import canonical_type
 
 # The words of a refusal are for people and logs; what is longer is a page of some proxy.
 MAX_REFUSAL_BYTES: Final = 2**20
@@ -26,11 +27,13 @@ class Answer:
     Args:
         status: the HTTP status.
         headers: looked up by lower-case name.
-        media_type: what the body of a success has to be, or None where it is not looked at.
+        media_types: what the body of a success may be, the last where the head does not say;
+            none where nobody looks at it.
         max_bytes: a longer body is refused; None for no limit.
 
     Attributes:
         status: as given.
+        media_type: what the body is, one of media_types, or None where it is none of them.
 
     Raises:
         LimitError: the server says that the body is longer than max_bytes.
@@ -41,16 +44,19 @@ class Answer:
         status: int,
         headers: Mapping[str, str],
         *,
-        media_type: str | None,
+        media_types: Sequence[str],
         max_bytes: int | None,
     ) -> None:
         self.status = status
         self._refusal = bytearray()
         self._body: KnownBody | GrowingBody = GrowingBody(max_bytes)
         self._fault: ClientError | None = None
+        self.media_type: str | None = None
         if self.is_success:
-            if media_type is not None:
-                self._fault = _fault_of_head(headers, media_type)
+            if media_types:
+                found = canonical_type(headers.get("content-type", media_types[-1]))
+                self._fault = _fault_of_head(headers, found, media_types)
+                self.media_type = None if self._fault else found
             length = _length(headers)
             if length is not None and self._fault is None:
                 self._body = KnownBody(length, max_bytes)
@@ -98,14 +104,16 @@ class Answer:
         """
         if self._fault is not None:
             raise self._fault
-        if self.is_success:
-            return
+        if not self.is_success:
+            raise self.refusal()
+
+    def refusal(self) -> ServerError:
+        """The error for another status than 2xx."""
         try:
             refusal = msgspec.json.decode(self._refusal, type=_Refusal)
         except msgspec.DecodeError:
-            text = self._refusal.decode("utf-8", "replace")
-            raise ServerError(self.status, None, text) from None
-        raise ServerError(self.status, refusal.code, refusal.error)
+            return ServerError(self.status, None, self._refusal.decode("utf-8", "replace"))
+        return ServerError(self.status, refusal.code, refusal.error)
 
 
 class KnownBody:
@@ -171,18 +179,20 @@ class _Refusal(msgspec.Struct):
     code: str | None = None
 
 
-def _fault_of_head(headers: Mapping[str, str], media_type: str) -> ClientError | None:
+def _fault_of_head(
+    headers: Mapping[str, str], found: str, media_types: Sequence[str]
+) -> ClientError | None:
     encoding = headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":
         return ClientError(f"the body has content-encoding {encoding}, which was not asked for")
-    found = headers.get("content-type", media_type).partition(";")[0].strip().lower()
-    if found != media_type:
-        return ClientError(
-            f"the body is {found}, not {media_type}: this is no session server's answer",
-            expected=media_type,
-            got=found,
-        )
-    return None
+    if found in media_types:
+        return None
+    expected = " or ".join(media_types)
+    return ClientError(
+        f"the body is {found}, not {expected}, as was asked for",
+        expected=expected,
+        got=found,
+    )
 
 
 def _length(headers: Mapping[str, str]) -> int | None:

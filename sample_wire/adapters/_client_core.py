@@ -7,7 +7,10 @@ out the requests.  The rules:
 - creating may be tried again while the server cannot be reached or fails by its own fault
   (5xx): an attempt whose answer is lost leaves at worst an empty session behind.  Where there
   are several servers each try goes to another than the last, for one may drain or be gone;
-- collecting is one POST, never a second: its every failure is the caller's to see;
+- collecting is one POST, never a second: its every failure is the caller's to see.  But where
+  the compact layout was asked for and 406 comes, nothing was done: the exact one is asked for;
+- a server without the compact layout is told once, in the log; from then on this client asks
+  for the exact one;
 - the session is deleted once collect has begun, whatever became of it.  That is attempted
   once; its own errors are logged and never take the place of another.
 
@@ -19,7 +22,8 @@ from __future__ import annotations
 import logging
 import random
 import sys
-from collections.abc import Generator, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
@@ -27,12 +31,14 @@ import msgspec
 from .._json import encode_json
 from .._plan import plan_of
 from ..codec import SamplesReply, decode_samples, plan_for
-from ..errors import ClientError, CollectTimeout
+from ..errors import ClientError, DecodeError
 from ..sample import Sample
 from ..schema import Schema
 from ._client_answer import MAX_REFUSAL_BYTES, Answer
 from ._client_bodies import Created, collect_body, read_created
+from ._client_requests import Request, Steps
 from ._client_urls import server_urls
+from ._media_types import PAYLOAD_TYPES, Layout, wanted_types
 
 COLLECT_TIMEOUT_S: Final = 120.0
 # Three years; timers overflow at a few hundred.
@@ -40,14 +46,7 @@ _MAX_TIME_S: Final = 1e8
 
 logger: Final = logging.getLogger("sample_wire.client")
 SampleT = TypeVar("SampleT")
-ResultT = TypeVar("ResultT")
-Kind = Literal["create", "collect", "delete"]
 Stage = Literal["none", "creating", "open", "collecting", "attempted", "gone"]
-_MEDIA_TYPES: Final[dict[Kind, str | None]] = {
-    "create": "application/json",
-    "collect": "application/octet-stream",
-    "delete": None,
-}
 
 
 def _check_time(name: str, time_s: float | None) -> None:
@@ -84,72 +83,6 @@ class ClientLimits(msgspec.Struct, frozen=True, kw_only=True):
         _check_time("delete_timeout_s", self.delete_timeout_s)
 
 
-class Request(msgspec.Struct, frozen=True):
-    """One HTTP request for a shell to carry out.
-
-    Attributes:
-        kind: the operation.
-        url, content: where to, and the body, JSON or nothing.
-        timeout_s: for the whole exchange, from connecting to the last byte; None for no limit.
-        max_bytes: of the answer's body; None for no limit.
-        pause_s: to wait before it is sent.
-    """
-
-    kind: Kind
-    url: str
-    content: bytes
-    timeout_s: float | None
-    max_bytes: int | None
-    pause_s: float = 0.0
-
-    @property
-    def method(self) -> str:
-        """The HTTP method."""
-        return "DELETE" if self.kind == "delete" else "POST"
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """All that the server has to be told.
-
-        The body is wanted as it is: to undo a content encoding would need it twice in memory.
-        No connection is kept: the server may close it just when the next request goes out, and
-        a POST that meets that must not be sent again.
-        """
-        headers = {
-            "accept": self.media_type or "*/*",
-            "accept-encoding": "identity",
-            "connection": "close",
-        }
-        return headers | {"content-type": "application/json"} if self.content else headers
-
-    @property
-    def media_type(self) -> str | None:
-        """What the body of a success has to be; None where nobody reads it."""
-        return _MEDIA_TYPES[self.kind]
-
-    @property
-    def is_shielded(self) -> bool:
-        """Whether it goes out although the caller was cancelled."""
-        return self.kind == "delete"
-
-    def answered(self, status: int, headers: Mapping[str, str]) -> Answer:
-        """The answer to it that begins with this head."""
-        return Answer(status, headers, media_type=self.media_type, max_bytes=self.max_bytes)
-
-    def timed_out(self) -> ClientError:
-        """The error for an exchange that ran into its limit."""
-        kind = CollectTimeout if self.kind == "collect" else ClientError
-        return kind(f"{self.kind} took longer than its limit of {self.timeout_s} s")
-
-    def failed(self, error: Exception) -> ClientError:
-        """The error for an exchange that the transport broke off."""
-        reason = ": ".join(filter(None, (type(error).__name__, str(error))))
-        return ClientError(f"{self.kind} got no whole answer: {reason}")
-
-
-Steps = Generator[Request, Answer, ResultT]
-
-
 class SessionSteps:
     """One session's requests in their order, and what has become of it.
 
@@ -158,6 +91,7 @@ class SessionSteps:
             random, and stays there.
         field_set, schema: what collect will decode; None takes Sample's own schema.
         handshake: whether to ask the server for the same field set and schema.
+        layout: what collect asks for.
         limits: see ClientLimits.
     """
 
@@ -168,6 +102,7 @@ class SessionSteps:
         field_set: int,
         schema: Schema | None,
         handshake: bool,
+        layout: Layout,
         limits: ClientLimits,
     ) -> None:
         self._servers = server_urls(servers)
@@ -177,6 +112,9 @@ class SessionSteps:
         plan_of(agreed, field_set)  # refuses a field set that there is not
         self._fingerprint = agreed.fingerprint(field_set)
         self._handshake = handshake
+        if layout not in PAYLOAD_TYPES:
+            raise ValueError(f"layout is one of {tuple(PAYLOAD_TYPES)}, not {layout!r}")
+        self._layout = layout
         self._limits = limits
         self._server_url = ""
         self._session_id = ""
@@ -271,13 +209,18 @@ class SessionSteps:
         _check_time("timeout_s", timeout_s)
         self.stage = "collecting"
         try:
-            answer = yield Request(
-                "collect", f"{url}/samples", content, timeout_s, self._limits.max_reply_bytes
+            answer = yield from self._samples_answer(
+                Request(
+                    "collect",
+                    f"{url}/samples",
+                    content,
+                    timeout_s,
+                    self._limits.max_reply_bytes,
+                    wanted_types(self._layout),
+                )
             )
             answer.require_success()
-            return decode_samples(
-                answer.body, template, field_set=self._field_set, schema=self._schema
-            )
+            return self._decoded(answer, template)
         finally:
             # A generator that is thrown away unfinished has nobody left who could send.
             if not isinstance(sys.exception(), GeneratorExit):
@@ -301,6 +244,39 @@ class SessionSteps:
         self.stage = "gone"
         return True
 
+    def _samples_answer(self, request: Request) -> Steps[Answer]:
+        """The answer to the POST, or to the second one where the first was 406."""
+        started_s = time.monotonic()
+        answer = yield request
+        if self._layout == "exact":
+            return answer
+        if answer.media_type == PAYLOAD_TYPES["exact"]:
+            self._fall_back(f"the server answered {answer.media_type}")
+        if answer.status != 406:
+            return answer
+        self._fall_back(str(answer.refusal()))
+        return (yield request.again(wanted_types("exact"), time.monotonic() - started_s))
+
+    def _fall_back(self, told: str) -> None:
+        """Asks for the exact layout from now on, and says why."""
+        self._layout = "exact"
+        logger.warning(
+            "%s has no compact layout, the exact one is used: asked for %s, %s",
+            self._server_url,
+            PAYLOAD_TYPES["compact"],
+            told,
+        )
+
+    def _decoded(self, answer: Answer, template: SampleT) -> SamplesReply[SampleT]:
+        """The samples.  The payload itself says its format; where it is refused, both are told."""
+        try:
+            return decode_samples(
+                answer.body, template, field_set=self._field_set, schema=self._schema
+            )
+        except DecodeError as error:
+            error.add_note(f"the server sent it as {answer.media_type}")
+            raise
+
     def _create_answer(self) -> Steps[Answer]:
         """The first answer that is not the server's own fault, or the last of all tries."""
         content = b""
@@ -308,7 +284,12 @@ class SessionSteps:
             content = encode_json({"field_set": self._field_set, "schema": self._fingerprint})
         limits = self._limits
         request = Request(
-            "create", self._create_url, content, limits.create_timeout_s, MAX_REFUSAL_BYTES
+            "create",
+            self._create_url,
+            content,
+            limits.create_timeout_s,
+            MAX_REFUSAL_BYTES,
+            ("application/json",),
         )
         tries_left = limits.create_tries
         while True:

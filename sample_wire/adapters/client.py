@@ -22,8 +22,10 @@ from ..codec import SamplesReply
 from ..errors import ClientError
 from ..schema import Schema
 from ._client_answer import Answer
-from ._client_core import COLLECT_TIMEOUT_S, ClientLimits, Request, SessionSteps, Steps
+from ._client_core import COLLECT_TIMEOUT_S, ClientLimits, SessionSteps
 from ._client_deadline import Deadline
+from ._client_requests import Request, Steps
+from ._media_types import Layout
 
 __all__ = ["COLLECT_TIMEOUT_S", "ClientLimits", "SessionClient", "SyncSessionClient"]
 
@@ -43,13 +45,16 @@ class ClientBase(Generic[HttpT]):
             template's class declares, and Sample's for the handshake.
         handshake: whether create asks the server for the same field set and schema.  A server
             that does not answer to that is taken as it is.
+        layout: of the payload that collect asks for: "exact", or "compact", which is a quarter
+            of the size where experts are few.  From a server that has only the exact one this
+            client takes that, and logs one warning.
         limits: see ClientLimits.
         http: sends the requests and stays open.  It should be left to session clients: a
             connection that other requests made it keep may break under collect.  None makes
             one that uses no proxy of the environment, and is closed with this client.
 
     Raises:
-        ValueError: no server, something that is not an HTTP URL, or no such field set.
+        ValueError: no server, something that is not an HTTP URL, or no such field set or layout.
     """
 
     _http_type: type[HttpT]
@@ -61,6 +66,7 @@ class ClientBase(Generic[HttpT]):
         field_set: int = 1,
         schema: Schema | None = None,
         handshake: bool = True,
+        layout: Layout = "exact",
         limits: ClientLimits | None = None,
         http: HttpT | None = None,
     ) -> None:
@@ -69,6 +75,7 @@ class ClientBase(Generic[HttpT]):
             field_set=field_set,
             schema=schema,
             handshake=handshake,
+            layout=layout,
             limits=limits or ClientLimits(),
         )
         self._owns_http = http is None
@@ -159,16 +166,18 @@ class SessionClient(ClientBase[httpx2.AsyncClient]):
     ) -> SamplesReply[SampleT]:
         """The session's samples, laid over copies of the template.  Ends the session.
 
-        The request is sent once and never again.  Whatever comes of it, cancellation too, the
-        session is deleted before this returns or raises.  Arguments that do not hold are
-        refused before anything is sent: the session stays open.
+        The request is sent once and never again, but where a server without the compact layout
+        refuses it with 406, having done nothing: then the exact one is asked for, in what is
+        left of the time.  Whatever comes of it, cancellation too, the session is deleted before
+        this returns or raises.  Arguments that do not hold are refused before anything is sent:
+        the session stays open.
 
         Args:
             template: the trainer's input sample; never changed.
             max_seq_len: longer samples are cut to it; None for no limit.
             metadata: a JSON object that the agent leaves to the samples, or None.  A server of
                 trees lays it over them; one of linear trajectories leaves that to the caller.
-            timeout_s: for the whole exchange; None for no limit.
+            timeout_s: for all of the exchange; None for no limit.
 
         Returns:
             The reply, with empty_reason where there are no samples.  Arrays are read-only views
@@ -177,8 +186,8 @@ class SessionClient(ClientBase[httpx2.AsyncClient]):
         Raises:
             CollectTimeout: it took longer than timeout_s.
             ServerError: a status other than 2xx, with the server's text.
-            ClientError: the connection failed or the body is not whole or not a payload's; or
-                no session is open.
+            ClientError: the connection failed, the body is not whole, or it is no payload's or
+                of a format that was not asked for; or no session is open.
             DecodeError: as for decode_samples; LimitError also for a body of more than
                 max_reply_bytes.
             TemplateError, TypeError: as for decode_samples, before anything is sent.

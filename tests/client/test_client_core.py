@@ -9,8 +9,9 @@ import pytest
 
 from sample_wire import LimitError, Sample, SamplesReply
 from sample_wire.adapters._client_answer import Answer
-from sample_wire.adapters._client_core import ClientLimits, Request, SessionSteps, Steps
-from sample_wire.errors import ClientError
+from sample_wire.adapters._client_core import ClientLimits, SessionSteps
+from sample_wire.adapters._client_requests import Request, Steps
+from sample_wire.errors import ClientError, CollectTimeout
 
 from ._samples import make_payload
 from ._stub import SESSION_ID
@@ -19,8 +20,8 @@ PAYLOAD = make_payload()
 
 
 def make_steps(**arguments: Any) -> SessionSteps:
-    settings = {"field_set": 1, "schema": None, "handshake": True, "limits": ClientLimits()}
-    return SessionSteps("http://server:1", **(settings | arguments))
+    settings = {"field_set": 1, "schema": None, "handshake": True, "layout": "exact"}
+    return SessionSteps("http://server:1", **({**settings, "limits": ClientLimits()} | arguments))
 
 
 def answered(
@@ -85,6 +86,28 @@ def test_only_the_delete_goes_out_after_a_cancellation() -> None:
     steps = collecting(opened())
     collect = next(steps)
     assert (collect.is_shielded, steps.throw(ClientError("x")).is_shielded) == (False, True)
+
+
+def test_what_a_406_took_is_taken_off_the_limit() -> None:
+    steps = collecting(opened(layout="compact"), timeout_s=9.0)
+    first = next(steps)
+    second = steps.send(answered(first, b"{}", status=406))
+    assert (first.timeout_s, second.method, second.url) == (9.0, first.method, first.url)
+    assert second.timeout_s is not None
+    assert 0 < second.timeout_s < 9.0
+    assert "its limit of 9.0 s" in str(second.timed_out())
+
+
+def test_a_406_without_a_limit_leaves_none() -> None:
+    steps = collecting(opened(layout="compact"), timeout_s=None)
+    assert steps.send(answered(next(steps), b"{}", status=406)).timeout_s is None
+
+
+def test_a_406_that_came_at_the_limit_is_a_timeout_and_the_session_is_deleted() -> None:
+    steps = collecting(opened(layout="compact"), timeout_s=1e-9)
+    assert steps.send(answered(next(steps), b"{}", status=406)).method == "DELETE"
+    with pytest.raises(CollectTimeout, match=r"its limit of 1e-09 s"):
+        steps.throw(ClientError("of the delete"))
 
 
 @pytest.mark.parametrize("length", ["0", "5", "7"])

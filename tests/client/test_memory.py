@@ -78,7 +78,7 @@ def test_collecting_allocates_no_second_body(connect: Connect, reply: Reply) -> 
 
 
 def test_a_body_of_known_length_is_copied_once_into_memory_of_its_size() -> None:
-    body = Answer(200, {"content-length": str(len(LARGE))}, media_type=None, max_bytes=None)
+    body = Answer(200, {"content-length": str(len(LARGE))}, media_types=(), max_bytes=None)
     start = address(np.frombuffer(body.body, np.uint8))
     for piece in slices(LARGE):
         body.add(bytes(piece))
