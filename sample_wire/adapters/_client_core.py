@@ -91,7 +91,7 @@ class SessionSteps:
             random, and stays there.
         field_set, schema: what collect will decode; None takes Sample's own schema.
         handshake: whether to ask the server for the same field set and schema.
-        layout: what collect asks for.
+        layout, widen: what collect asks for, and whether it widens narrow arrays.
         limits: see ClientLimits.
     """
 
@@ -103,6 +103,7 @@ class SessionSteps:
         schema: Schema | None,
         handshake: bool,
         layout: Layout,
+        widen: bool,
         limits: ClientLimits,
     ) -> None:
         self._servers = server_urls(servers)
@@ -115,6 +116,7 @@ class SessionSteps:
         if layout not in PAYLOAD_TYPES:
             raise ValueError(f"layout is one of {tuple(PAYLOAD_TYPES)}, not {layout!r}")
         self._layout = layout
+        self._widen = widen
         self._limits = limits
         self._server_url = ""
         self._session_id = ""
@@ -271,7 +273,11 @@ class SessionSteps:
         """The samples.  The payload itself says its format; where it is refused, both are told."""
         try:
             return decode_samples(
-                answer.body, template, field_set=self._field_set, schema=self._schema
+                answer.body,
+                template,
+                field_set=self._field_set,
+                widen=self._widen,
+                schema=self._schema,
             )
         except DecodeError as error:
             error.add_note(f"the server sent it as {answer.media_type}")

@@ -48,6 +48,7 @@ class ClientBase(Generic[HttpT]):
         layout: of the payload that collect asks for: "exact", or "compact", which is a quarter
             of the size where experts are few.  From a server that has only the exact one this
             client takes that, and logs one warning.
+        widen: False gives narrow arrays of a compact payload as they were sent, without a copy.
         limits: see ClientLimits.
         http: sends the requests and stays open.  It should be left to session clients: a
             connection that other requests made it keep may break under collect.  None makes
@@ -67,6 +68,7 @@ class ClientBase(Generic[HttpT]):
         schema: Schema | None = None,
         handshake: bool = True,
         layout: Layout = "exact",
+        widen: bool = True,
         limits: ClientLimits | None = None,
         http: HttpT | None = None,
     ) -> None:
@@ -76,6 +78,7 @@ class ClientBase(Generic[HttpT]):
             schema=schema,
             handshake=handshake,
             layout=layout,
+            widen=widen,
             limits=limits or ClientLimits(),
         )
         self._owns_http = http is None
@@ -181,7 +184,7 @@ class SessionClient(ClientBase[httpx2.AsyncClient]):
 
         Returns:
             The reply, with empty_reason where there are no samples.  Arrays are read-only views
-            of the one buffer that the body was received in.
+            of the one buffer that the body was received in, but those that were widened.
 
         Raises:
             CollectTimeout: it took longer than timeout_s.

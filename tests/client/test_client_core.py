@@ -21,7 +21,8 @@ PAYLOAD = make_payload()
 
 def make_steps(**arguments: Any) -> SessionSteps:
     settings = {"field_set": 1, "schema": None, "handshake": True, "layout": "exact"}
-    return SessionSteps("http://server:1", **({**settings, "limits": ClientLimits()} | arguments))
+    settings |= {"widen": True, "limits": ClientLimits()}
+    return SessionSteps("http://server:1", **(settings | arguments))
 
 
 def answered(

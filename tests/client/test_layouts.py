@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import pytest
 
-from sample_wire import Sample, VersionError, read_container, write_container
+from sample_wire import Sample, VersionError, encode_samples, read_container, write_container
 from sample_wire.errors import ClientError, ServerError
 
 from ._clients import Connect
@@ -173,6 +173,48 @@ def test_a_format_that_was_not_asked_for_is_refused_by_its_name(
         assert stub.count("delete") == 1
     assert caught.value.got == f"{OCTETS}; {named}"
     assert OCTETS in (caught.value.expected or "")
+
+
+def test_a_compact_payload_is_read_into_the_same_arrays(
+    connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent = make_sample()
+    payload = bytes(encode_samples([sent], layout="compact"))
+    with (
+        Stub(answer(payload, media_type=COMPACT)) as stub,
+        connect(stub.url, layout="compact") as client,
+    ):
+        (found,) = client.collect(Sample()).samples
+    for name in ("tokens", "loss_mask", "rollout_log_probs", "rollout_routed_experts"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(sent, name), strict=True)
+    assert warnings_in(caplog) == []
+
+
+def test_narrow_arrays_are_handed_out_as_they_were_sent(connect: Connect) -> None:
+    payload = bytes(encode_samples([make_sample()], layout="compact"))
+    with (
+        Stub(answer(payload, media_type=COMPACT)) as stub,
+        connect(stub.url, layout="compact", widen=False) as client,
+    ):
+        (found,) = client.collect(Sample()).samples
+    assert np.asarray(found.rollout_routed_experts).dtype == np.uint8
+
+
+@pytest.mark.parametrize(
+    ("layout", "media_type"), [("compact", OCTETS), ("exact", COMPACT)], ids=["as 1", "as 2"]
+)
+def test_a_payload_is_read_by_the_format_that_it_says_itself(
+    connect: Connect, layout: Literal["exact", "compact"], media_type: str
+) -> None:
+    payload = bytes(encode_samples([make_sample()], layout=layout))
+    with (
+        Stub(answer(payload, media_type=media_type)) as stub,
+        connect(stub.url, layout="compact") as client,
+    ):
+        (found,) = client.collect(Sample()).samples
+    np.testing.assert_array_equal(
+        np.asarray(found.rollout_routed_experts), make_sample().rollout_routed_experts, strict=True
+    )
 
 
 @pytest.mark.parametrize("media_type", [OCTETS, COMPACT])

@@ -22,10 +22,10 @@ _UNPROCESSABLE: Final = {AssemblyError: "assembly_failed", EncodeError: "encode_
 
 
 def error_response(
-    status: int, text: str, code: str, headers: dict[str, str] | None = None
+    status: int, text: str, code: str, headers: dict[str, str] | None = None, **more: object
 ) -> Response:
-    """The one form that errors have."""
-    body = msgspec.json.encode({"error": text, "code": code})
+    """The one form that errors have; what programs need beside it goes into further keys."""
+    body = msgspec.json.encode({"error": text, "code": code, **more})
     return Response(body, status, headers, "application/json")
 
 

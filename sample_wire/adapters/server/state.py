@@ -38,7 +38,7 @@ class ServerState:
         field_set: of the payloads.
         sample_options: how samples are made.
         hooks: what becomes of a tree's samples; None where sessions are lines.
-        assembling: held while the samples of a tree are made or encoded.
+        assembling: held while a worker thread makes or encodes samples.
         hook_threads: where hooks run, which may wait for others.
         is_draining: whether new sessions are refused; those that are there go on.
 
