@@ -30,7 +30,7 @@ import msgspec
 
 from .._json import encode_json
 from .._plan import plan_of
-from ..codec import SamplesReply, decode_samples, plan_for
+from ..codec import LAYOUTS, Layout, SamplesReply, decode_samples, plan_for
 from ..errors import ClientError, DecodeError
 from ..sample import Sample
 from ..schema import Schema
@@ -38,7 +38,7 @@ from ._client_answer import MAX_REFUSAL_BYTES, Answer
 from ._client_bodies import Created, collect_body, read_created
 from ._client_requests import Request, Steps
 from ._client_urls import server_urls
-from ._media_types import PAYLOAD_TYPES, Layout, wanted_types
+from ._media_types import PAYLOAD_TYPES, wanted_types
 
 COLLECT_TIMEOUT_S: Final = 120.0
 # Three years; timers overflow at a few hundred.
@@ -113,8 +113,8 @@ class SessionSteps:
         plan_of(agreed, field_set)  # refuses a field set that there is not
         self._fingerprint = agreed.fingerprint(field_set)
         self._handshake = handshake
-        if layout not in PAYLOAD_TYPES:
-            raise ValueError(f"layout is one of {tuple(PAYLOAD_TYPES)}, not {layout!r}")
+        if layout not in LAYOUTS:
+            raise ValueError(f"layout is one of {LAYOUTS}, not {layout!r}")
         self._layout = layout
         self._widen = widen
         self._limits = limits

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
-Layout = Literal["exact", "compact"]
+from ..codec import Layout
+
 _OCTET_STREAM: Final = "application/octet-stream"
 PAYLOAD_TYPES: Final[dict[Layout, str]] = {
     "exact": _OCTET_STREAM,

@@ -18,14 +18,13 @@ from typing import Any, Generic, Self, TypeVar
 import anyio
 import httpx2
 
-from ..codec import SamplesReply
+from ..codec import Layout, SamplesReply
 from ..errors import ClientError
 from ..schema import Schema
 from ._client_answer import Answer
 from ._client_core import COLLECT_TIMEOUT_S, ClientLimits, SessionSteps
 from ._client_deadline import Deadline
 from ._client_requests import Request, Steps
-from ._media_types import Layout
 
 __all__ = ["COLLECT_TIMEOUT_S", "ClientLimits", "SessionClient", "SyncSessionClient"]
 

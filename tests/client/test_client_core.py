@@ -20,8 +20,14 @@ PAYLOAD = make_payload()
 
 
 def make_steps(**arguments: Any) -> SessionSteps:
-    settings = {"field_set": 1, "schema": None, "handshake": True, "layout": "exact"}
-    settings |= {"widen": True, "limits": ClientLimits()}
+    settings: dict[str, Any] = {
+        "field_set": 1,
+        "schema": None,
+        "handshake": True,
+        "layout": "exact",
+        "widen": True,
+        "limits": ClientLimits(),
+    }
     return SessionSteps("http://server:1", **(settings | arguments))
 
 

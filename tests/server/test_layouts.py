@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any, Final, NamedTuple
 
 import httpx2
 import numpy as np
 import pytest
+from starlette.requests import Request
 
 from sample_wire import Sample, SamplesReply, decode_samples, encode_samples, read_container
+from sample_wire.adapters.server import ServerSettings
+from sample_wire.adapters.server.samples import samples
+from sample_wire.adapters.server.state import ServerState
 from sample_wire.assembly import RoutingSpec
 from sample_wire.demo.equality import differences
 
 from ._errors import refusal
+from ._numbers import NumberTokenizer
 from ._serving import Handle
 from ._sglang import NUM_LAYERS, TOOL, TOP_K, USER, first_turn, raw_base64, second_turn
 from ._stub import StubEngine
 from ._trees import grow
 from .conftest import INCREMENTAL, SPEC, StartServer
+from .test_concurrency import request_of
 from .test_samples import play
 
 OCTETS: Final = "application/octet-stream"
@@ -205,9 +212,34 @@ def test_the_leaves_of_a_tree_are_the_same_in_both_layouts(
     grow(session, engine)
     exact, compact = ask(session), ask(session, COMPACT)
     assert compact.values("content-type") == [COMPACT]
-    found = [decode_samples(item.body, Sample(), field_set=2) for item in (exact, compact)]
-    assert len(found[0].samples) == 2
-    assert equal(*found, field_set=2)
+    one, other = (decode_samples(item.body, Sample(), field_set=2) for item in (exact, compact))
+    assert len(one.samples) == 2
+    assert equal(one, other, field_set=2)
+
+
+def test_narrowing_waits_for_its_thread_and_holds_up_nobody() -> None:
+    """What the compact layout costs is done where trees are assembled, one at a time."""
+
+    async def scenario() -> None:
+        settings = ServerSettings(engine_url="http://127.0.0.1:1", tokenizer="of the test")
+        state = ServerState(settings, NumberTokenizer())
+        session_id = state.registry.create().id
+
+        def asking(accept: str) -> Request:
+            request = request_of("POST", session_id, b"{}")
+            request.scope["headers"] = [(b"accept", accept.encode())]
+            return request
+
+        async with state.assembling:
+            compact = asyncio.ensure_future(samples(state, asking(COMPACT)))
+            for _ in range(3):  # each takes as many steps as the other would take on the loop
+                exact = await samples(state, asking(OCTETS))
+                assert exact.media_type == OCTETS
+            assert not compact.done()
+        assert (await compact).media_type == COMPACT
+        await state.engine.aclose()
+
+    asyncio.run(scenario())
 
 
 def test_what_cannot_be_encoded_is_422_in_both_layouts(

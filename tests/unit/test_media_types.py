@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sample_wire.adapters._media_types import (
     PAYLOAD_TYPES,
-    Layout,
     accept_header,
     accepted_layout,
     canonical_type,
     wanted_types,
 )
+from sample_wire.codec import Layout
 
 OCTETS = "application/octet-stream"
 COMPACT = f"{OCTETS}; format=2"
@@ -86,6 +88,9 @@ MALFORMED = {
 }
 
 
+MEMBERS = [*EXACT_IS_SENT.values(), *COMPACT_IS_SENT.values(), *MALFORMED.values()]
+
+
 def cases(headers: dict[str, str]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("header", headers.values(), ids=headers)
 
@@ -117,6 +122,15 @@ def test_a_malformed_member_does_not_spoil_those_before_it(header: str) -> None:
 
 def test_several_header_lines_are_one_list() -> None:
     assert accepted_layout(["text/html", f"{OCTETS}; q=0.5", COMPACT]) == "compact"
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.text('a/*;,="\\ q.012format', max_size=30) | st.sampled_from(MEMBERS), max_size=5)
+)
+def test_any_header_gives_a_layout_or_none(headers: list[str]) -> None:
+    assert accepted_layout(headers) in ("exact", "compact", None)
+    assert accepted_layout(headers) == accepted_layout([", ".join(headers)])
 
 
 @pytest.mark.parametrize("piece", ['"', "\\", '"\\', '\\"', ",", ";", "a/b;c=", '";"', "q=0;"])

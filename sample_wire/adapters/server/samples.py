@@ -8,10 +8,10 @@ from collections.abc import Callable
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...codec import encode_samples
+from ...codec import Layout, encode_samples
 from ...payload import Payload
 from ...session import Collected, SampleHooks
-from .._media_types import PAYLOAD_TYPES, Layout, accepted_layout
+from .._media_types import PAYLOAD_TYPES, accepted_layout
 from .bodies import samples_request
 from .errors import error_response
 from .sending import SlicedResponse
