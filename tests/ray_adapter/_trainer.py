@@ -57,14 +57,17 @@ def growth_of_reading(payload: Payload) -> tuple[int, int, int]:
 
 
 def to_tensors(samples: list[Sample]) -> list[dict[str, Any]]:
-    """Of samples that go on to torch: are the tensors the store's own memory?"""
+    """Of samples that go on to torch: which tensors are the store's own memory, and are all of
+    the declared dtype?"""
     from sample_wire.adapters.torch import packed_batch, to_torch
 
     found = []
     for sample in samples:
         tensors: Any = to_torch(sample)
         arrays = arrays_of(sample)
-        same = all(tensors[name].data_ptr() == address(arrays[name]) for name in ARRAYS)
-        found.append(seen_of(sample) | {"same": same, "sum": int(tensors["tokens"].sum())})
+        same = [name for name in ARRAYS if tensors[name].data_ptr() == address(arrays[name])]
+        told = [str(tensors[name].dtype).removeprefix("torch.") for name in ARRAYS]
+        about = {"same": same, "declared": told == ["int64", "uint8", "float64", "int32"]}
+        found.append(seen_of(sample) | about | {"sum": int(tensors["tokens"].sum())})
     last = packed_batch(samples).tensors["rollout_routed_experts"][-1]
     return [one | {"last_row": sorted({*last.flatten().tolist()})} for one in found]
