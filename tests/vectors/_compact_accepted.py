@@ -1,4 +1,4 @@
-"""The vectors of format 2 that must be accepted (y_); SPEC section 5.4."""
+"""The vectors of format 2 that must be accepted (y_) or may be (i_); SPEC section 5.4."""
 
 from __future__ import annotations
 
@@ -273,8 +273,22 @@ def _format_1() -> Iterator[Vector]:
     yield Vector("y_json_format_1_with_keys_of_format_2", data, about)
 
 
+def _undecided() -> Iterator[Vector]:
+    meaning = reply(_with_log_probs([MINUS_HALF, "7ff0000020000000"]))
+    about = {
+        "verdict": "either",
+        "layer": "sample",
+        "format": 2,
+        "why": "a reader may make a signalling NaN a quiet one",
+        "field_set": 1,
+        "this_package": "accept",
+    }
+    data = compact_payload(meaning, stored={"rollout_log_probs": "F32"})
+    yield Vector("i_compact_float32_signalling_nan", data, about)
+
+
 def accepted_compact_vectors() -> list[Vector]:
-    """Every y_ vector of format 2."""
+    """Every y_ and i_ vector of format 2."""
     return [
         *_plain_replies(),
         *_integers(),
@@ -284,4 +298,5 @@ def accepted_compact_vectors() -> list[Vector]:
         *_shared_rows(),
         *_spellings(),
         *_format_1(),
+        *_undecided(),
     ]

@@ -219,9 +219,11 @@ def _widened(tensor: RawTensor, logical: str) -> RawTensor:
 
 
 def _double_bits(bits: int) -> int:
-    """The bits of the float64 of a float32's bits."""
+    """The bits of the float64 of a float32's bits; it leaves no NaN signalling, as it may."""
+    fraction = bits & 0x7FFFFF
     if bits >> 23 & 0xFF == 0xFF:  # NaN or infinity
-        return bits >> 31 << 63 | 0x7FF << 52 | (bits & 0x7FFFFF) << 29
+        quiet = (1 << 51) * (fraction != 0)
+        return bits >> 31 << 63 | 0x7FF << 52 | quiet | fraction << 29
     (value,) = struct.unpack("<f", struct.pack("<I", bits))
     (wide,) = struct.unpack("<Q", struct.pack("<d", value))
     return int(wide)
