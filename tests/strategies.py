@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import struct
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -19,6 +19,7 @@ from sample_wire import PrefixCacheInfo, Sample, Schema, SpecInfo, Status
 
 Array = npt.NDArray[Any]
 SampleT = TypeVar("SampleT")
+Layout = Literal["exact", "compact"]
 
 MAX_TOKENS: Final = 40
 MAX_COUNTER: Final = 2**63 - 1
@@ -38,19 +39,29 @@ SPECIAL_FLOAT64_BITS: Final = (
     0x0000000000000000,
     0x8000000000000000,
     0x0000000000000001,
+    0x36A0000000000000,
+    0x47EFFFFFE0000000,
+    0x47EFFFFFF0000000,
+    0x7FF8000020000000,
     0x7FEFFFFFFFFFFFFF,
     0xBFF0000000000000,
 )
 
+layouts: Final[st.SearchStrategy[Layout]] = st.sampled_from(["exact", "compact"])
 texts: Final = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 counters: Final = st.integers(0, MAX_COUNTER)
 int64s: Final = st.integers(-(2**63), 2**63 - 1)
 
 
 def int64_arrays(size: int) -> st.SearchStrategy[npt.NDArray[np.int64]]:
-    """Arrays of any 64-bit integers."""
-    items = st.lists(int64s, min_size=size, max_size=size)
-    return items.map(lambda found: np.array(found, np.int64))
+    """Arrays of any 64-bit integers, or of any that a narrower dtype holds."""
+    items = st.sampled_from(
+        [st.integers(-1, 2**bits - 1) for bits in (7, 8, 15, 16, 31, 32)]
+        + [st.integers(0, 2**bits) for bits in (8, 16, 32)]
+        + [int64s] * 3
+    )
+    lists = items.flatmap(lambda item: st.lists(item, min_size=size, max_size=size))
+    return lists.map(lambda found: np.array(found, np.int64))
 
 
 def uint8_arrays(size: int) -> st.SearchStrategy[npt.NDArray[np.uint8]]:
@@ -59,10 +70,13 @@ def uint8_arrays(size: int) -> st.SearchStrategy[npt.NDArray[np.uint8]]:
 
 
 def float64_arrays(size: int) -> st.SearchStrategy[npt.NDArray[np.float64]]:
-    """Arrays of any 64 bits, the special ones often."""
+    """Arrays of any 64 bits, the special ones often; or of float32 values."""
     bits = st.sampled_from(SPECIAL_FLOAT64_BITS) | st.integers(0, 2**64 - 1)
     items = st.lists(bits, min_size=size, max_size=size)
-    return items.map(lambda found: np.array(found, np.uint64).view(np.float64))
+    singles = st.lists(st.floats(width=32), min_size=size, max_size=size)
+    return items.map(lambda found: np.array(found, np.uint64).view(np.float64)) | singles.map(
+        lambda found: np.array(found, np.float64)
+    )
 
 
 @st.composite

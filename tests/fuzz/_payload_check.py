@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 from vectors._meaning import reply_meaning
@@ -25,6 +25,8 @@ from sample_wire import (
 
 from ._findings import Finding
 
+Layout = Literal["exact", "compact"]
+LAYOUTS: Final[tuple[Layout, ...]] = ("exact", "compact")
 _MAX_TEXT: Final = 2000
 _PIECE_BYTES: Final = 29
 TEMPLATE: Final = Sample(group_index=7, label={"answer": [1, {"deep": np.arange(3)}]})
@@ -64,7 +66,8 @@ def _check(data: bytes, field_set: int) -> str:
     text = json.dumps(reply_meaning(found, field_set))
     if text != json.dumps(expected):
         raise _FindingError(f"field set {field_set}: read to something else")
-    _check_again(found, field_set, text)
+    for layout in LAYOUTS:
+        _check_again(found, field_set, layout, text)
     return "accepted"
 
 
@@ -77,33 +80,41 @@ def _second_opinion(data: bytes, field_set: int) -> dict[str, Any] | str:
 
 
 def _decode(data: bytes, field_set: int) -> SamplesReply[Sample] | DecodeError:
-    """The reply or the error, which must be the same for whole bytes and for pieces of them."""
+    """The reply or the error, which must be the same for whole bytes and for pieces of them, and
+    where nothing is widened."""
     whole = _decode_buffer(data, field_set)
     starts = range(0, len(data), _PIECE_BYTES)
     pieces = Payload([data[start : start + _PIECE_BYTES] for start in starts])
     in_pieces = _decode_buffer(pieces, field_set)
     if type(whole) is not type(in_pieces):
         raise _FindingError(f"field set {field_set}: another verdict in pieces")
+    if type(whole) is not type(_decode_buffer(data, field_set, widen=False)):
+        raise _FindingError(f"field set {field_set}: another verdict where nothing is widened")
     return whole
 
 
-def _decode_buffer(buffer: object, field_set: int) -> SamplesReply[Sample] | DecodeError:
+def _decode_buffer(
+    buffer: object, field_set: int, *, widen: bool = True
+) -> SamplesReply[Sample] | DecodeError:
     try:
-        return decode_samples(buffer, TEMPLATE, field_set=field_set)
+        return decode_samples(buffer, TEMPLATE, field_set=field_set, widen=widen)
     except DecodeError as error:
         return error
 
 
-def _check_again(reply: SamplesReply[Sample], field_set: int, text: str) -> None:
-    """What was read must come back equal once it is encoded."""
+def _check_again(reply: SamplesReply[Sample], field_set: int, layout: Layout, text: str) -> None:
+    """What was read must come back equal once it is encoded in either layout."""
     again = bytes(
         encode_samples(
             reply.samples,
             reply.session_metadata,
             empty_reason=reply.empty_reason,
             field_set=field_set,
+            layout=layout,
         )
     )
     read_again = decode_samples(again, Sample(), field_set=field_set)
     if json.dumps(reply_meaning(read_again, field_set)) != text:
-        raise _FindingError(f"field set {field_set}: not equal once it was encoded and read again")
+        raise _FindingError(
+            f"field set {field_set}: not equal once it was encoded ({layout}) and read again"
+        )

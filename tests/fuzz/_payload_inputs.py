@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -26,6 +27,7 @@ from vectors._wire import (
     tensors_of,
 )
 
+from ._compact_inputs import bend_compact, random_compact_payload
 from ._container_inputs import mutated
 
 _CONFORMANCE: Final = Path(__file__).parents[1] / "vectors" / "conformance"
@@ -49,6 +51,8 @@ _KEYS: Final = (
     "session_metadata",
     "empty_reason",
     "format",
+    "dtypes",
+    "shared",
     "response",
     "response_length",
     "status",
@@ -147,8 +151,10 @@ class PayloadInputs:
             return data
         tensors = {item.name: item for item in tensors_of(data)}
         for _ in range(rng.choice((0, 1, 1, 1, 2, 3))):
-            if rng.random() < 0.5:
+            if rng.random() < 0.4:
                 tensors[META] = meta_tensor(self._bent_text(tensors[META].data))
+            elif b'"dtypes"' in tensors[META].data and rng.random() < 0.6:
+                bend_compact(rng, tensors)
             else:
                 self._bend_tensors(tensors)
             if META not in tensors or tensors[META].dtype != "U8":
@@ -169,15 +175,17 @@ class PayloadInputs:
         samples = [self._random_sample() for _ in range(rng.choice((0, 1, 1, 2, 3)))]
         reason = rng.choice((None, None, "all_truncated"))
         session = rng.choice(({}, {"a": 1}, {"ids": [1, 2, 3]}))
-        return payload(reply(*samples, session_metadata=session, empty_reason=reason))
+        meaning = reply(*samples, session_metadata=session, empty_reason=reason)
+        return random_compact_payload(rng, meaning) if rng.random() < 0.5 else payload(meaning)
 
     def _random_sample(self) -> Meaning:
         rng = self._rng
         num_tokens = rng.choice((0, 1, 2, 5, 9))
         num_response = rng.randint(0, num_tokens)
-        shape = [max(num_tokens - 1, 0), rng.randint(1, 3), rng.randint(1, 3)]
-        experts = ints("int32", shape, [rng.randrange(300) for _ in range(math.prod(shape))])
-        bits = [f"{rng.getrandbits(64):016x}" for _ in range(num_response)]
+        shape = [max(num_tokens - 1, 0), rng.choice((1, 1, 2, 3)), rng.choice((1, 1, 2, 3))]
+        low, high = rng.choice(((0, 255), (-1, 127), (-1, 300), (0, 300), (-(2**31), 2**31 - 1)))
+        experts = ints("int32", shape, [rng.randint(low, high) for _ in range(math.prod(shape))])
+        bits = [self._random_bits() for _ in range(num_response)]
         mask = ints("uint8", [num_response], [rng.randrange(256) for _ in range(num_response)])
         meaning = sample(
             tokens=ints("int64", [num_tokens], [rng.randrange(10**6) for _ in range(num_tokens)]),
@@ -191,6 +199,13 @@ class PayloadInputs:
         if rng.random() < 0.3:
             meaning["reward"] = rng.choice((None, 0, 1.5, {"a": 1}))
         return meaning
+
+    def _random_bits(self) -> str:
+        """A float64, half of the time one that a float32 is."""
+        rng = self._rng
+        if rng.random() < 0.5:
+            return struct.pack(">d", rng.randint(-(2**20), 2**20) / 64).hex()
+        return f"{rng.getrandbits(64):016x}"
 
     def _bent_text(self, text: bytes) -> bytes:
         """The JSON with a value, a key or some text changed, if it is JSON still."""

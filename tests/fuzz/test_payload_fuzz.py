@@ -10,7 +10,7 @@ from ._payload_check import check_payload
 from ._payload_inputs import PayloadInputs
 from ._run import Result, run
 
-_NUM_INPUTS: Final = 5_000
+_NUM_INPUTS: Final = 4_000
 
 
 @pytest.fixture(scope="module")

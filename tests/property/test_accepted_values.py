@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import MAX_INT_CHARS, huge_ints, same_value
+from strategies import MAX_INT_CHARS, Layout, huge_ints, layouts, same_value
 
 from sample_wire import (
     Computed,
@@ -95,26 +95,31 @@ def equal(found: object, number: Any) -> bool:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@given(value=mixed_numbers | lists_of_one_kind)
-def test_a_list_of_numbers_is_taken_exactly_if_each_fits(dtype: str, value: list[Any]) -> None:
+@given(value=mixed_numbers | lists_of_one_kind, layout=layouts)
+def test_a_list_of_numbers_is_taken_exactly_if_each_fits(
+    dtype: str, value: list[Any], layout: Layout
+) -> None:
     sample = Arrays()
     setattr(sample, dtype, value)
     if all(fits(number, np.dtype(dtype)) for number in value):
-        found = getattr(decode_samples(encode_samples([sample]), Arrays()).samples[0], dtype)
+        payload = encode_samples([sample], layout=layout)
+        found = getattr(decode_samples(payload, Arrays()).samples[0], dtype)
         assert found.dtype == np.dtype(dtype)
         assert all(map(equal, found.tolist(), value))
     else:
         with pytest.raises(EncodeError):
-            encode_samples([sample])
+            encode_samples([sample], layout=layout)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@given(value=mixed_objects)
-def test_a_list_of_anything_comes_back_equal_or_is_refused(dtype: str, value: list[Any]) -> None:
+@given(value=mixed_objects, layout=layouts)
+def test_a_list_of_anything_comes_back_equal_or_is_refused(
+    dtype: str, value: list[Any], layout: Layout
+) -> None:
     sample = Arrays()
     setattr(sample, dtype, value)
     try:
-        payload = bytes(encode_samples([sample]))
+        payload = bytes(encode_samples([sample], layout=layout))
     except EncodeError:
         return
     found = getattr(decode_samples(payload, Arrays()).samples[0], dtype)
@@ -123,19 +128,24 @@ def test_a_list_of_anything_comes_back_equal_or_is_refused(dtype: str, value: li
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@given(value=mixed_numbers | lists_of_one_kind, source=st.sampled_from(["i8", "u8", "f8", "f4"]))
+@given(
+    value=mixed_numbers | lists_of_one_kind,
+    source=st.sampled_from(["i8", "u8", "f8", "f4"]),
+    layout=layouts,
+)
 def test_an_array_of_numbers_is_taken_exactly_if_each_fits(
-    dtype: str, value: list[Any], source: str
+    dtype: str, value: list[Any], source: str, layout: Layout
 ) -> None:
     array = np.array([number for number in value if fits(number, np.dtype(source))], source)
     sample = Arrays()
     setattr(sample, dtype, array)
     if all(fits(number, np.dtype(dtype)) for number in array.tolist()):
-        found = getattr(decode_samples(encode_samples([sample]), Arrays()).samples[0], dtype)
+        payload = encode_samples([sample], layout=layout)
+        found = getattr(decode_samples(payload, Arrays()).samples[0], dtype)
         assert all(map(equal, found.tolist(), array.tolist()))
     else:
         with pytest.raises(EncodeError):
-            encode_samples([sample])
+            encode_samples([sample], layout=layout)
 
 
 texts = st.text(st.characters(), max_size=3)  # lone surrogates too

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import SENTINEL, VIEWS, Array
+from strategies import SENTINEL, VIEWS, Array, Layout, layouts
 
 from sample_wire import (
     Sample,
@@ -55,8 +55,10 @@ def test_a_container_holds_the_values_of_a_view_alone(
 
 
 @views
-@given(size=st.integers(1, 40))
-def test_a_sample_holds_the_values_of_flat_views_alone(view: str, size: int) -> None:
+@given(size=st.integers(1, 40), layout=layouts)
+def test_a_sample_holds_the_values_of_flat_views_alone(
+    view: str, size: int, layout: Layout
+) -> None:
     make = VIEWS[view]
     sample = WiderSample(
         tokens=make(counting((size,), np.int64)),
@@ -65,24 +67,24 @@ def test_a_sample_holds_the_values_of_flat_views_alone(view: str, size: int) -> 
         rollout_log_probs=make(counting((size,), np.float64)),
         values=make(counting((size,), np.float32)),
     )
-    payload = bytes(encode_samples([sample]))
+    payload = bytes(encode_samples([sample], layout=layout))
     found = decode_samples(payload, WiderSample()).samples[0]
     for name in ("tokens", "loss_mask", "rollout_log_probs", "values"):
         assert_written_by_value(payload, getattr(found, name), getattr(sample, name))
 
 
 @views
-@given(rows=st.integers(1, 5), num_layers=st.integers(1, 4), num_experts=st.integers(1, 4))
+@given(shape=st.tuples(st.integers(1, 5), st.integers(1, 4), st.integers(1, 4)), layout=layouts)
 def test_a_sample_holds_the_values_of_routed_views_alone(
-    view: str, rows: int, num_layers: int, num_experts: int
+    view: str, shape: tuple[int, int, int], layout: Layout
 ) -> None:
-    routed_TLK = VIEWS[view](counting((rows, num_layers, num_experts), np.int32))
+    routed_TLK = VIEWS[view](counting(shape, np.int32))
     sample = Sample(
-        tokens=np.arange(rows + 1),
+        tokens=np.arange(shape[0] + 1),
         rollout_routed_experts=routed_TLK,
         rollout_indexer_topk=routed_TLK,
     )
-    payload = bytes(encode_samples([sample]))
+    payload = bytes(encode_samples([sample], layout=layout))
     found = decode_samples(payload, Sample()).samples[0]
     for array in (found.rollout_routed_experts, found.rollout_indexer_topk):
         assert array is not None
@@ -90,10 +92,12 @@ def test_a_sample_holds_the_values_of_routed_views_alone(
 
 
 @views
-@given(shape=st.tuples(st.integers(1, 4), st.integers(1, 4)))
-def test_a_view_of_another_dtype_is_cast_by_value(view: str, shape: tuple[int, int]) -> None:
+@given(shape=st.tuples(st.integers(1, 4), st.integers(1, 4)), layout=layouts)
+def test_a_view_of_another_dtype_is_cast_by_value(
+    view: str, shape: tuple[int, int], layout: Layout
+) -> None:
     flat = VIEWS[view](counting(shape, np.int16))[:, 0]
-    payload = bytes(encode_samples([Sample(tokens=flat)]))
+    payload = bytes(encode_samples([Sample(tokens=flat)], layout=layout))
     found = decode_samples(payload, Sample()).samples[0].tokens
     assert found.tolist() == flat.tolist()
     assert SENTINEL not in payload

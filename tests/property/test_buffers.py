@@ -15,13 +15,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import same_sample, samples
+from strategies import Layout, layouts, same_sample, samples
 
 from sample_wire import Payload, Sample, decode_samples, encode_samples
 
 # The values are the business of test_roundtrip; here few payloads do.
 few = settings(max_examples=max(settings().max_examples // 5, 1))
-given_payload = given(payload=st.lists(samples(), max_size=3).map(encode_samples))
+given_payload = given(
+    payload=st.builds(
+        lambda given_samples, layout: encode_samples(given_samples, layout=layout),
+        st.lists(samples(), max_size=3),
+        layouts,
+    )
+)
 
 
 def assert_reads_alike(buffer: object, payload: Payload) -> None:
@@ -114,14 +120,15 @@ def shared_memory(payload: Payload) -> Iterator[SharedMemory]:
         block.unlink()
 
 
-def test_a_payload_reads_the_same_from_shared_memory() -> None:
+@pytest.mark.parametrize("layout", ["exact", "compact"])
+def test_a_payload_reads_the_same_from_shared_memory(layout: Layout) -> None:
     sample = Sample(
         tokens=np.arange(5),
         response_length=2,
         loss_mask=np.ones(2, np.uint8),
         rollout_routed_experts=np.ones((4, 2, 2), np.int32),
     )
-    payload = encode_samples([sample])
+    payload = encode_samples([sample], layout=layout)
     with shared_memory(payload) as block:
         found: Any = decode_samples(block, Sample()).samples
         # Views of the block must be gone before it is closed; Python refuses to close it else.

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import Layout, layouts
 
 from sample_wire import (
     EncodeError,
@@ -22,6 +23,7 @@ from sample_wire import (
     write_container,
 )
 
+NARROWEST = {"int64": "uint8", "uint8": "uint8", "float64": "float32", "int32": "uint8"}
 lengths = st.integers(0, 5)
 flat = st.none() | lengths
 cubes = st.none() | st.tuples(lengths, st.integers(0, 2), st.integers(0, 2))
@@ -72,27 +74,37 @@ def arrays_of(sizes: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@given(sizes=shapes_near_the_rules())
-def test_encode_and_validate_take_exactly_the_consistent_samples(sizes: dict[str, Any]) -> None:
+@given(sizes=shapes_near_the_rules(), layout=layouts)
+def test_encode_and_validate_take_exactly_the_consistent_samples(
+    sizes: dict[str, Any], layout: Layout
+) -> None:
     sample = Sample(response_length=sizes["response_length"], **arrays_of(sizes))
     if is_consistent(sizes):
         validate(sample)
-        encode_samples([sample])
+        encode_samples([sample], layout=layout)
     else:
-        for refuse in (lambda: validate(sample), lambda: encode_samples([sample])):
+        for refuse in (lambda: validate(sample), lambda: encode_samples([sample], layout=layout)):
             with pytest.raises(EncodeError) as caught:
                 refuse()
             assert caught.value.field in sizes
 
 
-@given(sizes=shapes_near_the_rules())
-def test_decode_takes_exactly_the_consistent_payloads(sizes: dict[str, Any]) -> None:
+@given(sizes=shapes_near_the_rules(), layout=layouts)
+def test_decode_takes_exactly_the_consistent_payloads(
+    sizes: dict[str, Any], layout: Layout
+) -> None:
     arrays = arrays_of(sizes)
     blank = read_container(encode_samples([Sample()]))["_samples_meta"].tobytes()
     document = json.loads(blank)
     document["samples"][0]["response_length"] = max(sizes["response_length"], 0)
     document["samples"][0]["nulls"] = [name for name in arrays if arrays[name] is None]
     tensors = {f"{name}.0": array for name, array in arrays.items() if array is not None}
+    if layout == "compact":
+        dtypes = {name: array.dtype.name for name, array in tensors.items()}
+        document |= {"format": 2, "dtypes": dtypes}
+        tensors = {
+            name: array.astype(NARROWEST[array.dtype.name]) for name, array in tensors.items()
+        }
     text = json.dumps(document, separators=(",", ":")).encode()
     payload = bytes(write_container(tensors | {"_samples_meta": np.frombuffer(text, np.uint8)}))
     if is_consistent(sizes | {"response_length": max(sizes["response_length"], 0)}):

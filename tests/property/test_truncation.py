@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import json_objects, samples
+from strategies import Layout, json_objects, layouts, samples
 
 from sample_wire import (
     DecodeError,
@@ -20,14 +20,14 @@ from sample_wire import (
 )
 
 
-def encoded(given_samples: list[Sample], metadata: dict[str, Any]) -> bytes:
-    return bytes(encode_samples(given_samples, metadata))
+def encoded(given_samples: list[Sample], metadata: dict[str, Any], layout: Layout) -> bytes:
+    return bytes(encode_samples(given_samples, metadata, layout=layout))
 
 
 # Every prefix of a payload is an example of its own, so few payloads are many examples.
 few = settings(max_examples=max(settings().max_examples // 5, 1))
 small_payloads = st.builds(
-    encoded, st.lists(samples(), max_size=1), json_objects(max_levels=8)
+    encoded, st.lists(samples(), max_size=1), json_objects(max_levels=8), layouts
 ).filter(lambda payload: len(payload) < 8192)
 
 
@@ -57,11 +57,11 @@ def test_bytes_after_the_payload_are_refused(payload: bytes, extra: bytes) -> No
         decode_samples(payload + extra, Sample())
 
 
-@given(sample=samples(), data=st.data())
+@given(sample=samples(), layout=layouts, data=st.data())
 def test_an_unjoined_payload_that_lacks_a_buffer_is_refused(
-    sample: Sample, data: st.DataObject
+    sample: Sample, layout: Layout, data: st.DataObject
 ) -> None:
-    buffers = [view for view in encode_samples([sample]) if len(view)]
+    buffers = [view for view in encode_samples([sample], layout=layout) if len(view)]
     del buffers[data.draw(st.integers(0, len(buffers) - 1))]
     with pytest.raises(DecodeError):
         decode_samples(Payload(buffers), Sample())

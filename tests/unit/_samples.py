@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,8 @@ from sample_wire import (
 )
 
 SampleT = TypeVar("SampleT")
+Layout = Literal["exact", "compact"]
+both_layouts = pytest.mark.parametrize("layout", ["exact", "compact"])
 META = "_samples_meta"
 
 
@@ -54,9 +56,10 @@ def round_trip(
     field_set: int = 1,
     schema: Schema | None = None,
     copy: bool = False,
+    layout: Layout = "exact",
 ) -> SampleT:
     """The sample encoded, and decoded onto a template (a blank one of its class if None)."""
-    payload = bytes(encode_samples([sample], field_set=field_set, schema=schema))
+    payload = bytes(encode_samples([sample], field_set=field_set, schema=schema, layout=layout))
     blank = type(sample)() if template is None else template
     reply = decode_samples(payload, blank, field_set=field_set, schema=schema, copy=copy)
     (found,) = reply.samples

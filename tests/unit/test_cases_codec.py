@@ -20,7 +20,7 @@ from sample_wire import (
     write_container,
 )
 
-from ._samples import document_of, make_sample, refused, round_trip, routed
+from ._samples import Layout, both_layouts, document_of, make_sample, refused, round_trip, routed
 
 
 @pytest.mark.parametrize("view", [name for name in VIEWS if name != "broadcast"])
@@ -79,13 +79,16 @@ def test_c03_a_null_array_stays_distinct_from_an_empty_one(name: str) -> None:
     assert getattr(round_trip(make_sample(1, 0, **{name: None})), name) is None
 
 
+@both_layouts
 @pytest.mark.parametrize(
     "mask",
     [np.array([1, -1, 0]), [1, -1, 0], (1, -1, 0), np.array([1, -1, 0], np.int8)],
     ids=["array", "list", "tuple", "int8"],
 )
-def test_c04_a_value_that_would_wrap_is_refused_with_its_position(mask: Any) -> None:
-    error = refused(make_sample(5, 3, loss_mask=mask, rollout_log_probs=None))
+def test_c04_a_value_that_would_wrap_is_refused_with_its_position(
+    mask: Any, layout: Layout
+) -> None:
+    error = refused(make_sample(5, 3, loss_mask=mask, rollout_log_probs=None), layout=layout)
     assert error.field == "loss_mask"
     assert "-1 at position 1" in str(error)
 
@@ -103,29 +106,44 @@ class ByteRouted(Sample):
     ] = None
 
 
-def test_c05_an_expert_id_beyond_a_uint8_field_is_refused() -> None:
-    error = refused(ByteRouted(tokens=np.arange(2), narrow=np.array([[[300]]])))
+@both_layouts
+def test_c05_an_expert_id_beyond_a_uint8_field_is_refused(layout: Layout) -> None:
+    error = refused(ByteRouted(tokens=np.arange(2), narrow=np.array([[[300]]])), layout=layout)
     assert error.field == "narrow"
     assert "300 at position (0, 0, 0)" in str(error)
 
 
-def test_c05_an_expert_id_beyond_a_byte_round_trips_in_a_uint16_field() -> None:
-    found = round_trip(ByteRouted(tokens=np.arange(2), wide=np.array([[[300]]])))
+@both_layouts
+def test_c05_an_expert_id_beyond_a_byte_round_trips_in_a_uint16_field(layout: Layout) -> None:
+    found = round_trip(ByteRouted(tokens=np.arange(2), wide=np.array([[[300]]])), layout=layout)
     assert same_value(found.wide, np.array([[[300]]], np.uint16))
+
+
+def test_c05_an_expert_id_beyond_a_byte_is_promoted_with_the_dtype_in_the_payload() -> None:
+    sample = make_sample(2, 1, rollout_routed_experts=np.array([[[300]]], np.int32))
+    payload = bytes(encode_samples([sample], layout="compact"))
+    assert read_container(payload)["rollout_routed_experts.0"].dtype == np.uint16
+    assert '"rollout_routed_experts.0":"int32"' in document_of(payload)
+    (found,) = decode_samples(payload, Sample()).samples
+    assert same_value(found.rollout_routed_experts, sample.rollout_routed_experts)
 
 
 LOG_PROBS = [-0.0157, -2.3456, -17.89]
 
 
+@both_layouts
 @pytest.mark.parametrize("log_probs", [LOG_PROBS, np.array(LOG_PROBS)], ids=["list", "array"])
-def test_c06_log_probs_keep_every_bit(log_probs: Any) -> None:
-    found = round_trip(make_sample(4, 3, loss_mask=None, rollout_log_probs=log_probs))
+def test_c06_log_probs_keep_every_bit(log_probs: Any, layout: Layout) -> None:
+    sample = make_sample(4, 3, loss_mask=None, rollout_log_probs=log_probs)
+    found = round_trip(sample, layout=layout)
     assert same_value(found.rollout_log_probs, np.array(LOG_PROBS, np.float64))
 
 
-def test_c06_float32_log_probs_are_widened_without_loss() -> None:
+@both_layouts
+def test_c06_float32_log_probs_are_widened_without_loss(layout: Layout) -> None:
     narrow = np.array(LOG_PROBS, np.float32)
-    found = round_trip(make_sample(4, 3, loss_mask=None, rollout_log_probs=narrow))
+    sample = make_sample(4, 3, loss_mask=None, rollout_log_probs=narrow)
+    found = round_trip(sample, layout=layout)
     assert same_value(found.rollout_log_probs, narrow.astype(np.float64))
 
 
@@ -138,21 +156,27 @@ class NarrowLogProbs(Sample):
     ] = None
 
 
-def test_c06_a_float32_field_refuses_what_it_would_round() -> None:
-    error = refused(NarrowLogProbs(tokens=np.arange(3), response_length=3, brief=LOG_PROBS))
+@both_layouts
+def test_c06_a_float32_field_refuses_what_it_would_round(layout: Layout) -> None:
+    sample = NarrowLogProbs(tokens=np.arange(3), response_length=3, brief=LOG_PROBS)
+    error = refused(sample, layout=layout)
     assert error.field == "brief"
     assert "-0.0157 at position 0" in str(error)
 
 
-def test_c07_decoded_arrays_are_read_only() -> None:
-    found = round_trip(make_sample())
-    assert found.rollout_routed_experts is not None
-    with pytest.raises(ValueError, match="read-only"):
-        found.rollout_routed_experts[0, 0, 0] = 5
+@both_layouts
+@pytest.mark.parametrize("widen", [True, False], ids=["widened", "stored"])
+def test_c07_decoded_arrays_are_read_only(widen: bool, layout: Layout) -> None:
+    payload = bytes(encode_samples([make_sample(), make_sample()], layout=layout))
+    for sample in decode_samples(payload, Sample(), widen=widen).samples:
+        assert sample.rollout_routed_experts is not None
+        with pytest.raises(ValueError, match="read-only"):
+            sample.rollout_routed_experts[0, 0, 0] = 5
 
 
-def test_c07_an_asked_for_copy_is_writable_and_independent_of_the_payload() -> None:
-    payload = bytearray(bytes(encode_samples([make_sample()])))
+@both_layouts
+def test_c07_an_asked_for_copy_is_writable_and_independent_of_the_payload(layout: Layout) -> None:
+    payload = bytearray(bytes(encode_samples([make_sample()], layout=layout)))
     before = bytes(payload)
     (found,) = decode_samples(payload, Sample(), copy=True).samples
     for array in (found.tokens, found.loss_mask, found.rollout_routed_experts):

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from ._accepted import accepted_vectors
+from ._compact_accepted import accepted_compact_vectors
+from ._compact_refused import refused_compact_vectors
 from ._kit import Vector
 from ._refused import refused_vectors
 
@@ -15,7 +17,12 @@ CONFORMANCE: Final = Path(__file__).parent / "conformance"
 
 def all_vectors() -> dict[str, Vector]:
     """Every vector by its name, which is unique."""
-    made = [*accepted_vectors(), *refused_vectors()]
+    made = [
+        *accepted_vectors(),
+        *refused_vectors(),
+        *accepted_compact_vectors(),
+        *refused_compact_vectors(),
+    ]
     found = {vector.name: vector for vector in made}
     if len(found) != len(made):
         raise ValueError("two vectors have one name")

@@ -1,4 +1,4 @@
-"""A second decoder of the format, written from SPEC.md alone: the standard library, no package.
+"""A second decoder of both formats, written from SPEC.md alone: the standard library, no package.
 
 It shows that SPEC.md is complete, and is an oracle for the fuzzer.  It makes no arrays: it
 gives the meaning of a payload as the JSON beside the conformance vectors does.  Comments name
@@ -17,25 +17,38 @@ _MAX_HEADER_BYTES: Final = 100_000_000
 _MAX_RANK: Final = 32
 _MAX_DEPTH: Final = 128
 _MAX_SAMPLES: Final = 4096
+_MAX_SHARED_BYTES: Final = 2**32
 _MAX: Final = 2**63 - 1
 _WHITE: Final = b" \t\n\r"
 _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
-# Section 4.2: item bytes and struct letter; complex64 is given as bytes only.
-_DTYPES: Final = {
-    "U64": (8, "Q"),
-    "I64": (8, "q"),
-    "F64": (8, "Q"),  # its bits
-    "C64": (8, ""),
-    "F32": (4, "f"),
-    "U32": (4, "I"),
-    "I32": (4, "i"),
-    "F16": (2, "e"),
-    "U16": (2, "H"),
-    "I16": (2, "h"),
-    "I8": (1, "b"),
-    "U8": (1, "B"),
-    "BOOL": (1, "B"),
+# Section 4.2: item bytes, struct letter, numpy's name; complex64 is given as bytes only.
+DTYPES: Final = {
+    "U64": (8, "Q", "uint64"),
+    "I64": (8, "q", "int64"),
+    "F64": (8, "Q", "float64"),  # its bits
+    "C64": (8, "", "complex64"),
+    "F32": (4, "f", "float32"),
+    "U32": (4, "I", "uint32"),
+    "I32": (4, "i", "int32"),
+    "F16": (2, "e", "float16"),
+    "U16": (2, "H", "uint16"),
+    "I16": (2, "h", "int16"),
+    "I8": (1, "b", "int8"),
+    "U8": (1, "B", "uint8"),
+    "BOOL": (1, "B", "bool"),
 }
+_WIRE_NAMES: Final = {numpy: wire for wire, (_, _, numpy) in DTYPES.items()}
+# Section 5.4: logical dtype, what it may be stored as.
+NARROWER: Final = {
+    "U64": ("U8", "U16", "U32"),
+    "I64": ("U8", "I8", "U16", "I16", "U32", "I32"),
+    "U32": ("U8", "U16"),
+    "I32": ("U8", "I8", "U16", "I16"),
+    "U16": ("U8",),
+    "I16": ("U8", "I8"),
+    "F64": ("F32",),
+}
+_INDEXED: Final = re.compile(r"(.*)\.(0|[1-9][0-9]{0,9})", re.DOTALL)
 # Section 5.2: name, wire dtype, name of the dtype, rank, rows, what null means.
 _TENSORS: Final = (
     ("tokens", "I64", "int64", 1, "tokens", "empty"),
@@ -119,8 +132,8 @@ def _check_entry(entry: Any) -> None:
     _require(len(offsets) == 2, "C9")
     _require(len(shape) <= _MAX_RANK, "C11")
     _require(all(_is_size(number) for number in [*shape, *offsets]), "C9")
-    _require(dtype in _DTYPES, "C10")
-    item_bytes = _DTYPES[dtype][0]
+    _require(dtype in DTYPES, "C10")
+    item_bytes = DTYPES[dtype][0]
     _require(math.prod(axis or 1 for axis in shape) * item_bytes <= _MAX, "C12")
     _require(math.prod(shape) * item_bytes == offsets[1] - offsets[0], "C13")
 
@@ -144,8 +157,10 @@ def _tensor(entry: dict[str, Any], body: bytes) -> RawTensor:
     return RawTensor(entry["dtype"], entry["shape"], data)
 
 
-def decode_reply(data: bytes, field_set: int = 1) -> dict[str, Any]:
-    """The meaning of a payload, by sections 5, 6 and 9."""
+def decode_reply(
+    data: bytes, field_set: int = 1, *, max_shared_bytes: int = _MAX_SHARED_BYTES
+) -> dict[str, Any]:
+    """The meaning of a payload of either format, by sections 5, 6 and 9."""
     tensors = decode_container(data)
     meta = tensors.pop("_samples_meta", None)
     if meta is None or meta.dtype != "U8" or len(meta.shape) != 1:
@@ -154,22 +169,99 @@ def decode_reply(data: bytes, field_set: int = 1) -> dict[str, Any]:
     document = _strict_json(meta.data, {"text": "M3", "twice": "M4", "number": "M7"})
     _require(type(document) is dict, "M6")
     version = document.get("format", 1)
-    _require(type(version) is int and version == 1, "M5")
+    _require(type(version) is int and version in (1, 2), "M5")
     _require(type(document.get("samples")) is list, "M6")
     _require(type(document.get("session_metadata")) is dict, "M6")
     _require("empty_reason" in document, "M6")
     _require(type(document["empty_reason"]) in (str, type(None)), "M6")
     _require(len(document["samples"]) <= _MAX_SAMPLES, "L1")
-    samples = [
-        _sample(sample, index, tensors, field_set)
-        for index, sample in enumerate(document["samples"])
-    ]
+    if version == 2:
+        tensors = _expanded(document, tensors, max_shared_bytes)
+    listed = enumerate(document["samples"])
+    samples = [_sample(sample, index, tensors, field_set) for index, sample in listed]
     _require(not tensors, "F10")
-    return {
-        "samples": samples,
-        "session_metadata": document["session_metadata"],
-        "empty_reason": document["empty_reason"],
-    }
+    others = {key: document[key] for key in ("session_metadata", "empty_reason")}
+    return {"samples": samples, **others}
+
+
+def _expanded(
+    document: dict[str, Any], stored: dict[str, RawTensor], max_shared_bytes: int
+) -> dict[str, RawTensor]:
+    """Section 5.4: the tensors in their logical dtypes and with all their rows."""
+    dtypes, shared = document.get("dtypes"), document.get("shared", {})
+    if type(dtypes) is not dict or type(shared) is not dict:
+        raise RefusedError("M8")
+    _require(all(type(dtype) is str for dtype in dtypes.values()), "M8")
+    _require(all(type(pair) is list and len(pair) == 2 for pair in shared.values()), "M8")
+    _require(all(_is_size(number) for pair in shared.values() for number in pair), "M8")
+    _require(dtypes.keys() == stored.keys(), "F12")
+    _require(_WIRE_NAMES.keys() >= set(dtypes.values()), "F12")
+    found = {}
+    for name, tensor in stored.items():
+        logical = _WIRE_NAMES[dtypes[name]]
+        _require(tensor.dtype in (logical, *NARROWER.get(logical, ())), "F13")
+        found[name] = _widened(tensor, logical)
+    _share(shared, stored, found, max_shared_bytes)
+    return found
+
+
+def _widened(tensor: RawTensor, logical: str) -> RawTensor:
+    if tensor.dtype == logical:
+        return tensor
+    item_bytes, letter, _ = DTYPES[tensor.dtype]
+    count = len(tensor.data) // item_bytes
+    if tensor.dtype == "F32":
+        items = [_double_bits(bits) for bits in struct.unpack(f"<{count}I", tensor.data)]
+    else:
+        items = list(struct.unpack(f"<{count}{letter}", tensor.data))
+    data = struct.pack(f"<{count}{DTYPES[logical][1]}", *items)
+    return RawTensor(logical, tensor.shape, data)
+
+
+def _double_bits(bits: int) -> int:
+    """The bits of the float64 of a float32's bits; it leaves no NaN signalling, as it may."""
+    fraction = bits & 0x7FFFFF
+    if bits >> 23 & 0xFF == 0xFF:  # NaN or infinity
+        quiet = (1 << 51) * (fraction != 0)
+        return bits >> 31 << 63 | 0x7FF << 52 | quiet | fraction << 29
+    (value,) = struct.unpack("<f", struct.pack("<I", bits))
+    (wide,) = struct.unpack("<Q", struct.pack("<d", value))
+    return int(wide)
+
+
+def _share(
+    shared: dict[str, list[int]],
+    stored: dict[str, RawTensor],
+    found: dict[str, RawTensor],
+    max_shared_bytes: int,
+) -> None:
+    """Puts the shared rows before the own ones, in the order of the samples."""
+    total = 0
+    for index, field, name in sorted(_place(name, stored) for name in shared):
+        other, num_shared = shared[name]
+        other_name = f"{field}.{other}"
+        _require(other < index and other_name in found, "F14")
+        own, source = found[name], found[other_name]
+        _require(len(own.shape) == len(source.shape) == 3, "F6")
+        _require(own.shape[1:] == source.shape[1:], "F14")
+        _require(stored[name].dtype == stored[other_name].dtype, "F14")
+        _require(own.dtype == source.dtype, "F5")
+        _require(0 < num_shared <= source.shape[0], "F14")
+        row_bytes = math.prod(own.shape[1:]) * DTYPES[own.dtype][0]
+        rows = num_shared + own.shape[0]
+        total += rows * row_bytes
+        _require(total <= max_shared_bytes, "L2")
+        data = source.data[: num_shared * row_bytes] + own.data
+        found[name] = RawTensor(own.dtype, [rows, *own.shape[1:]], data)
+
+
+def _place(name: str, stored: dict[str, RawTensor]) -> tuple[int, str, str]:
+    """Index and field of a tensor that has shared rows, and its name."""
+    place = _INDEXED.fullmatch(name)
+    fields = [field for field, _, _, _, rows, _ in _TENSORS if rows == "transitions"]
+    if place is None or place[1] not in fields or name not in stored:
+        raise RefusedError("F14")
+    return int(place[2]), place[1], name
 
 
 def _sample(
@@ -237,11 +329,8 @@ def _check_rows(found: dict[str, RawTensor], num_response: int) -> None:
     """Section 5.3."""
     num_tokens = found["tokens"].shape[0] if "tokens" in found else 0
     _require(num_response <= num_tokens, "F7")
-    needed = {
-        "tokens": num_tokens,
-        "response": num_response,
-        "transitions": max(num_tokens - 1, 0),
-    }
+    needed = {"tokens": num_tokens, "response": num_response}
+    needed["transitions"] = max(num_tokens - 1, 0)
     for name, _, _, _, rows, _ in _TENSORS:
         if name in found:
             shape = found[name].shape
@@ -250,7 +339,7 @@ def _check_rows(found: dict[str, RawTensor], num_response: int) -> None:
 
 
 def _meaning(tensor: RawTensor, dtype: str) -> dict[str, Any]:
-    item_bytes, letter = _DTYPES[tensor.dtype]
+    item_bytes, letter, _ = DTYPES[tensor.dtype]
     items = struct.unpack(f"<{len(tensor.data) // item_bytes}{letter}", tensor.data)
     about: dict[str, Any] = {"dtype": dtype, "shape": tensor.shape}
     if tensor.dtype == "F64":

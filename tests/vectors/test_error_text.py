@@ -8,6 +8,7 @@ import pytest
 
 from sample_wire import DecodeError, Sample, decode_samples
 
+from ._compact import compact_payload
 from ._kit import document_of, payload, reply, sample, wire_tensors
 from ._wire import compact, container, framed, meta_tensor, tensor
 
@@ -21,6 +22,18 @@ def _leaking(document: dict[str, Any]) -> bytes:
 def _with(**changes: Any) -> bytes:
     document = document_of(reply(sample()))
     return _leaking({**document, "samples": [{**document["samples"][0], **changes}]})
+
+
+_DTYPES: Final = {
+    "tokens.0": "int64",
+    "loss_mask.0": "uint8",
+    "rollout_log_probs.0": "float64",
+    "rollout_routed_experts.0": "int32",
+}
+
+
+def _compact_with(**changes: Any) -> bytes:
+    return compact_payload(reply(sample()), document=lambda doc: {**doc, **changes})
 
 
 @pytest.mark.parametrize(
@@ -64,6 +77,21 @@ def _with(**changes: Any) -> bytes:
             id="dtype",
         ),
         pytest.param(framed(f'{{"a":{{"{_SECRET}":1}}}}'), id="entry-key"),
+        pytest.param(_compact_with(dtypes=_SECRET), id="dtypes"),
+        pytest.param(_compact_with(dtypes={_SECRET: "int64"}), id="dtypes-name"),
+        pytest.param(_compact_with(dtypes={**_DTYPES, "tokens.0": _SECRET}), id="dtypes-value"),
+        pytest.param(_compact_with(dtypes={"tokens.0": {_SECRET: 1}}), id="dtypes-object"),
+        pytest.param(_compact_with(shared={_SECRET: [0, 1]}), id="shared-name"),
+        pytest.param(_compact_with(shared={f"{_SECRET}.1": [0, 1]}), id="shared-field"),
+        pytest.param(_compact_with(shared={"tokens.0": [_SECRET, 1]}), id="shared-value"),
+        pytest.param(
+            compact_payload(
+                reply(sample()),
+                document=lambda doc: {**doc, "dtypes": {**_DTYPES, f"{_SECRET}.0": "int64"}},
+                tensors=lambda found: [*found, tensor(f"{_SECRET}.0", "F32", [1], [0])],
+            ),
+            id="stored-name",
+        ),
         pytest.param(framed(f'{{"__metadata__":{{"{_SECRET}":1}}}}'), id="header-metadata"),
         pytest.param(framed(f'{{"{_SECRET}":1,"{_SECRET}":1}}'), id="key-twice"),
     ],

@@ -121,7 +121,12 @@ def test_section_9_2_names_subclasses_of_decode_error(row: dict[str, str]) -> No
 
 @pytest.mark.parametrize(
     ("limit", "parameter"),
-    [("header bytes", "max_header_bytes"), ("samples", "max_samples"), ("JSON depth", "max_depth")],
+    [
+        ("header bytes", "max_header_bytes"),
+        ("samples", "max_samples"),
+        ("JSON depth", "max_depth"),
+        ("bytes of the arrays that shared names", "max_shared_bytes"),
+    ],
 )
 def test_section_9_4_states_the_default_of_a_settable_limit(limit: str, parameter: str) -> None:
     stated = {row["limit"]: row["value"] for row in table("9.4", "limit")}

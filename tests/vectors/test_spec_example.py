@@ -1,4 +1,4 @@
-"""The worked example of SPEC section 13: its bytes, its meaning, and the way back."""
+"""The worked example of SPEC section 13 in both formats: its bytes, its meaning, the way back."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from typing import Any, Final
 
 import numpy as np
+import pytest
 
 from sample_wire import (
     PrefixCacheInfo,
@@ -24,8 +25,11 @@ from ._wire import META, split, tensors_of
 _DUMP_LINE: Final = re.compile(r"^([0-9a-f]{4})  ((?:[0-9a-f]{2} )*[0-9a-f]{2}) +(\S.*)$")
 
 
-def _dump() -> list[tuple[int, bytes, str]]:
-    (text,) = code_blocks("13", "text")
+_FORMATS: Final = pytest.mark.parametrize("number", [1, 2], ids=["format-1", "format-2"])
+
+
+def _dump(number: int) -> list[tuple[int, bytes, str]]:
+    text = code_blocks("13", "text")[number - 1]
     lines = [_DUMP_LINE.match(line) for line in text.splitlines()]
     assert all(lines)
     return [
@@ -33,29 +37,32 @@ def _dump() -> list[tuple[int, bytes, str]]:
     ]
 
 
-def _example() -> tuple[dict[str, Any], bytes]:
+def _example(number: int) -> tuple[dict[str, Any], bytes]:
     (text,) = code_blocks("13", "json")
-    return json.loads(text), b"".join(data for _, data, _ in _dump())
+    return json.loads(text), b"".join(data for _, data, _ in _dump(number))
 
 
-def test_section_13_counts_its_bytes() -> None:
+@_FORMATS
+def test_section_13_counts_its_bytes(number: int) -> None:
     position = 0
-    for offset, data, _ in _dump():
+    for offset, data, _ in _dump(number):
         assert offset == position
         position += len(data)
-    assert f"{position} bytes" in section("13")
+    assert re.findall(r"these (\d+) bytes", section("13"))[number - 1] == str(position)
 
 
-def test_section_13_shows_the_text_of_its_json() -> None:
-    _, example = _example()
+@_FORMATS
+def test_section_13_shows_the_text_of_its_json(number: int) -> None:
+    _, example = _example(number)
     header, _ = split(example)
     (meta,) = [item.data for item in tensors_of(example) if item.name == META]
-    shown = [line for _, line, what in _dump() if line == what.encode()]
+    shown = [line for _, line, what in _dump(number) if line == what.encode()]
     assert b"".join(shown) == header.rstrip() + meta
 
 
-def test_section_13_is_read_to_its_meaning() -> None:
-    stated, example = _example()
+@_FORMATS
+def test_section_13_is_read_to_its_meaning(number: int) -> None:
+    stated, example = _example(number)
     (found,) = reply_meaning(decode_samples(example, Sample()), 1)["samples"]
     (expected,) = stated["samples"]
     arrays = read_fields(example, ["tokens", "loss_mask", "rollout_log_probs"])[0]
@@ -68,10 +75,14 @@ def test_section_13_is_read_to_its_meaning() -> None:
     }
 
 
-def test_section_13_is_what_encode_makes_of_its_meaning() -> None:
-    stated, example = _example()
+@_FORMATS
+def test_section_13_is_what_encode_makes_of_its_meaning(number: int) -> None:
+    stated, example = _example(number)
     (fields,) = stated["samples"]
     fields["status"] = Status(fields["status"])
     fields["prefix_cache_info"] = PrefixCacheInfo(**fields["prefix_cache_info"])
     fields["rollout_routed_experts"] = np.array(fields["rollout_routed_experts"], np.int32)
-    assert bytes(encode_samples([Sample(**fields)], stated["session_metadata"])) == example
+    written = encode_samples(
+        [Sample(**fields)], stated["session_metadata"], layout=("exact", "compact")[number - 1]
+    )
+    assert bytes(written) == example
