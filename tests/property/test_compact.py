@@ -79,6 +79,7 @@ def document_of(payload: Payload) -> dict[str, Any]:
     return found
 
 
+@fewer
 @given(family=families)
 def test_widened_it_is_the_exact_layout_bit_for_bit(family: list[Sample]) -> None:
     compact = decode_samples(encode_samples(family, layout="compact"), Sample()).samples
@@ -121,6 +122,7 @@ def numbers_of(array: Array) -> list[int]:
     return found
 
 
+@fewer
 @given(family=families | st.lists(wider_samples(), min_size=1, max_size=3))
 def test_a_field_takes_the_first_dtype_that_holds_all_of_it(family: list[Any]) -> None:
     payload = encode_samples(family, layout="compact")
@@ -201,8 +203,8 @@ def test_the_decoder_made_from_the_specification_reads_the_same(family: list[Sam
     assert json.dumps(found) == json.dumps(decode_reply(payload))
 
 
-class FloatRows(Sample):
-    """A sample with floats for every token but the last: rows that may be shared."""
+class OtherRows(Sample):
+    """A sample with more fields whose first rows may be shared."""
 
     scores: Annotated[
         Any, Computed(codec=Tensor("float64", 2), rows="transitions", merge="last", null="none")
@@ -210,24 +212,36 @@ class FloatRows(Sample):
     halves: Annotated[
         Any, Computed(codec=Tensor("float16", 1), rows="transitions", merge="last", null="none")
     ] = None
+    large: Annotated[
+        Any, Computed(codec=Tensor("uint64", 1), rows="transitions", merge="last", null="none")
+    ] = None
+    small: Annotated[
+        Any, Computed(codec=Tensor("int8", 2), rows="transitions", merge="last", null="none")
+    ] = None
 
 
-bits64 = st.sampled_from([*SPECIAL_FLOAT64_BITS[:4], 0, 0, 1 << 63, 0x3FF0000000000000])
-bits16 = st.sampled_from([0x7E00, 0x7E01, 0xFE00, 0x7C00, 0, 0, 1 << 15, 0x3C00])
+@st.composite
+def other_rows(draw: st.DrawFn, rows: int) -> OtherRows:
+    """A sample with rows of few different values, which differ in bits or in size alone."""
+
+    def array(bits: list[int], unsigned: str) -> Array:
+        found = draw(st.lists(st.sampled_from(bits), min_size=rows, max_size=rows))
+        return np.array(found, unsigned)
+
+    return OtherRows(
+        tokens=np.arange(rows + 1),
+        scores=array([*SPECIAL_FLOAT64_BITS[:4], 0, 0, 1 << 63], "u8").view("f8").reshape(-1, 1),
+        halves=array([0x7E00, 0x7E01, 0x7C00, 0, 0, 1 << 15], "u2").view("f2"),
+        large=array([0, 1, draw(st.sampled_from([255, 2**16, 2**32, 2**64 - 1]))], "u8"),
+        small=array([0, 1, 255], "u1").view("i1").reshape(-1, 1),
+    )
 
 
-@given(data=st.data(), rows=st.integers(1, 3))
-def test_shared_rows_of_floats_keep_every_bit(data: st.DataObject, rows: int) -> None:
-    family = []
-    for _ in range(data.draw(st.integers(2, 4))):
-        wide = data.draw(st.lists(bits64, min_size=rows, max_size=rows))
-        half = data.draw(st.lists(bits16, min_size=rows, max_size=rows))
-        family.append(
-            FloatRows(
-                tokens=np.arange(rows + 1),
-                scores=np.array(wide, np.uint64).view(np.float64).reshape(rows, 1),
-                halves=np.array(half, np.uint16).view(np.float16),
-            )
-        )
-    found = decode_samples(encode_samples(family, layout="compact"), FloatRows()).samples
+@given(
+    family=st.integers(1, 3).flatmap(
+        lambda rows: st.lists(other_rows(rows), min_size=2, max_size=4)
+    )
+)
+def test_rows_of_other_fields_keep_every_bit(family: list[OtherRows]) -> None:
+    found = decode_samples(encode_samples(family, layout="compact"), OtherRows()).samples
     assert all(map(same_sample, found, family))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from collections.abc import Callable
 from typing import Any, Final, Literal
 
@@ -28,7 +29,7 @@ from sample_wire import (
 
 from ._all import CONFORMANCE, about_text, all_vectors
 from ._meaning import container_meaning, reply_meaning, with_empty_tokens
-from ._spec import table
+from ._spec import section, table
 from ._wire import LETTERS
 
 Layout = Literal["exact", "compact"]
@@ -196,6 +197,11 @@ def test_every_refusal_rule_of_the_spec_has_a_vector_and_every_vector_a_rule() -
     rules = {row["rule"] for number in ("4.3", "9.2") for row in table(number, "rule")}
     with_vector = {ABOUT[name]["rule"] for name in _names("n_")}
     assert with_vector == rules - _RULES_WITHOUT_VECTOR
+
+
+def test_section_14_names_the_rules_without_a_vector() -> None:
+    (stated,) = re.findall(r"^(.*) have no vector", section("14"), re.MULTILINE)
+    assert set(re.findall(r"[A-Z]\d+", stated)) == _RULES_WITHOUT_VECTOR
 
 
 @pytest.mark.parametrize("name", _names("n_"))

@@ -14,6 +14,7 @@ from sample_wire import (
     FieldError,
     LimitError,
     Payload,
+    Ragged,
     Sample,
     Tensor,
     decode_samples,
@@ -24,9 +25,9 @@ from sample_wire import (
 
 from ._compact import compact_payload
 from ._compact_accepted import leaves
-from ._kit import empty_sample, ints, reply, sample
-from ._spec import section, table
-from ._wire import META, split, tensor
+from ._kit import Meaning, empty_sample, ints, reply, sample
+from ._spec import table
+from ._wire import META, WireTensor, split, tensor
 from .independent_decoder import DTYPES, NARROWER, RefusedError, decode_reply
 
 _WIRE_NAMES: Final = {row["wire name"]: row["numpy dtype"] for row in table("4.2", "order")}
@@ -226,14 +227,6 @@ def test_section_9_2_l2_is_the_same_where_nothing_is_widened() -> None:
         decode_samples(_CHAIN, Sample(), widen=False, max_shared_bytes=_CHAIN_BYTES - 1)
 
 
-def test_section_9_2_a_chain_of_shared_rows_is_read_without_recursion() -> None:
-    names = [f"{_EXPERTS}.{index}" for index in range(1, 1500)]
-    shared = {name: [index, 1] for index, name in enumerate(names)}
-    long = compact_payload(leaves(*[[7]] * 1500), shared=shared)
-    found = [item.rollout_routed_experts for item in decode_samples(long, Sample()).samples]
-    assert [array.tolist() for array in found if array is not None] == [[[[7]]]] * 1500
-
-
 @pytest.mark.parametrize("index", range(3))
 def test_section_9_3_a_partial_read_gives_all_rows(index: int) -> None:
     rows = [[1, 2, 3], [1, 2, 4, 5], [1, 2, 4, 6, 7]][index]
@@ -249,9 +242,88 @@ def test_section_9_1_the_stored_dtype_is_given_to_who_asks_for_it() -> None:
     assert [array.tolist() for array in found] == [[300] * 5, [-0.5, -2.25]]
 
 
+class MoreArrays(Sample):
+    """A sample with a ragged field, and with floats for each token but the last."""
+
+    top: Annotated[
+        Any, Computed(codec=Ragged("float32"), merge="concat", rows="response", null="none")
+    ] = None
+    scores: Annotated[
+        Any, Computed(codec=Tensor("float64", 2), merge="last", rows="transitions", null="none")
+    ] = None
+
+
+def _with_arrays(
+    meanings: list[Meaning], dtypes: dict[str, str], arrays: list[WireTensor], **changes: Any
+) -> bytes:
+    """A payload with more tensors, of the fields that their names say; of the others none."""
+
+    def edit(document: dict[str, Any]) -> dict[str, Any]:
+        for index, found in enumerate(document["samples"]):
+            absent = [name for name in ("top", "scores") if f"{name}.{index}" not in present]
+            found["nulls"] = [*found["nulls"], *absent]
+        return {**document, "dtypes": {**document["dtypes"], **dtypes}, **changes}
+
+    present = {item.name.replace(".values.", ".") for item in arrays}
+    return compact_payload(reply(*meanings), document=edit, tensors=lambda found: [*found, *arrays])
+
+
+def _ragged(offsets: list[int], num_values: int, num_rows: int, stored: str) -> bytes:
+    meaning = sample(response_length=num_rows, loss_mask=None, rollout_log_probs=None)
+    arrays = [
+        tensor("top.values.0", "F32", [num_values], range(num_values)),
+        tensor("top.offsets.0", stored, [len(offsets)], offsets),
+    ]
+    dtypes = {"top.values.0": "float32", "top.offsets.0": "int64"}
+    return _with_arrays([meaning], dtypes, arrays)
+
+
+_WIDEN: Final = pytest.mark.parametrize("widen", [True, False], ids=["widened", "stored"])
+
+
+@_WIDEN
+@pytest.mark.parametrize("stored", [*_STORED["I64"], "I64"])
+def test_section_5_4_the_offsets_of_a_ragged_field_are_read_from_every_dtype(
+    stored: str, widen: bool
+) -> None:
+    data = _ragged([0, 2, 2, 3], 3, 3, stored)
+    (read,) = decode_samples(data, MoreArrays(), widen=widen).samples
+    assert [row.tolist() for row in read.top] == [[0.0, 1.0], [], [2.0]]
+
+
+@_WIDEN
+@pytest.mark.parametrize("stored", [*_STORED["I64"], "I64"])
+@pytest.mark.parametrize(
+    ("offsets", "num_rows"),
+    [([1, 2, 3], 2), ([0, 2], 1), ([0, 4], 1), ([0, 3, 2, 3], 3), ([0, 127, 3], 2), ([], 0)],
+    ids=["start", "short", "long", "descend", "wrap", "none"],
+)
+def test_section_9_2_f11_refuses_offsets_of_every_dtype(
+    offsets: list[int], num_rows: int, stored: str, widen: bool
+) -> None:
+    with pytest.raises(FieldError, match="top"):
+        decode_samples(_ragged(offsets, 3, num_rows, stored), MoreArrays(), widen=widen)
+
+
+@pytest.mark.parametrize("stored", ["F64", "F32"])
+def test_section_5_4_rows_of_floats_may_be_shared(stored: str) -> None:
+    meaning = sample(rollout_routed_experts=None)
+    arrays = [
+        tensor("scores.0", stored, [4, 1], [0.5, -0.0, 1.5, 2.5]),
+        tensor("scores.1", stored, [1, 1], [4.5]),
+    ]
+    dtypes = {"scores.0": "float64", "scores.1": "float64"}
+    shared = {"scores.1": [0, 3]}
+    found = (
+        decode_samples(
+            _with_arrays([meaning, meaning], dtypes, arrays, shared=shared), MoreArrays()
+        )
+        .samples[1]
+        .scores
+    )
+    assert found.dtype == np.float64
+    assert found.tobytes() == np.array([[0.5], [-0.0], [1.5], [4.5]]).tobytes()
+
+
 def test_section_10_format_2_is_written_only_when_it_is_asked_for() -> None:
     assert "format" not in _document(encode_samples([_routed(1)]))
-
-
-def test_section_14_names_the_rules_without_a_vector() -> None:
-    assert "F11, L1 and L2 have no vector" in section("14")
