@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import struct
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 import numpy as np
@@ -16,10 +16,10 @@ import numpy.typing as npt
 from hypothesis import strategies as st
 
 from sample_wire import PrefixCacheInfo, Sample, Schema, SpecInfo, Status
+from sample_wire.codec import LAYOUTS, Layout
 
 Array = npt.NDArray[Any]
 SampleT = TypeVar("SampleT")
-Layout = Literal["exact", "compact"]
 
 MAX_TOKENS: Final = 40
 MAX_COUNTER: Final = 2**63 - 1
@@ -47,7 +47,7 @@ SPECIAL_FLOAT64_BITS: Final = (
     0xBFF0000000000000,
 )
 
-layouts: Final[st.SearchStrategy[Layout]] = st.sampled_from(["exact", "compact"])
+layouts: Final[st.SearchStrategy[Layout]] = st.sampled_from(LAYOUTS)
 texts: Final = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 counters: Final = st.integers(0, MAX_COUNTER)
 int64s: Final = st.integers(-(2**63), 2**63 - 1)

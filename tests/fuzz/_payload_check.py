@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 from vectors._meaning import reply_meaning
@@ -22,11 +22,10 @@ from sample_wire import (
     decode_samples,
     encode_samples,
 )
+from sample_wire.codec import LAYOUTS, Layout
 
 from ._findings import Finding
 
-Layout = Literal["exact", "compact"]
-LAYOUTS: Final[tuple[Layout, ...]] = ("exact", "compact")
 _MAX_TEXT: Final = 2000
 _PIECE_BYTES: Final = 29
 TEMPLATE: Final = Sample(group_index=7, label={"answer": [1, {"deep": np.arange(3)}]})

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import MAX_INT_CHARS, Layout, huge_ints, layouts, same_value
+from strategies import MAX_INT_CHARS, huge_ints, layouts, same_value
 
 from sample_wire import (
     Computed,
@@ -23,6 +23,7 @@ from sample_wire import (
     decode_samples,
     encode_samples,
 )
+from sample_wire.codec import Layout
 
 DTYPES = ("int64", "int32", "int8", "uint8", "uint16", "uint64", "float64", "float32", "bool")
 

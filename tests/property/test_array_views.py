@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import SENTINEL, VIEWS, Array, Layout, layouts
+from strategies import SENTINEL, VIEWS, Array, layouts
 
 from sample_wire import (
     Sample,
@@ -21,6 +21,7 @@ from sample_wire import (
     read_container,
     write_container,
 )
+from sample_wire.codec import Layout
 
 from ._classes import WiderSample
 

@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import Layout, layouts, same_sample, samples
+from strategies import layouts, same_sample, samples
 
 from sample_wire import Payload, Sample, decode_samples, encode_samples
+from sample_wire.codec import LAYOUTS, Layout
 
 # The values are the business of test_roundtrip; here few payloads do.
 few = settings(max_examples=max(settings().max_examples // 5, 1))
@@ -120,7 +121,7 @@ def shared_memory(payload: Payload) -> Iterator[SharedMemory]:
         block.unlink()
 
 
-@pytest.mark.parametrize("layout", ["exact", "compact"])
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_payload_reads_the_same_from_shared_memory(layout: Layout) -> None:
     sample = Sample(
         tokens=np.arange(5),

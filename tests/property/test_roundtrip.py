@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import Layout, json_objects, layouts, same_sample, same_value, samples, texts
+from strategies import json_objects, layouts, same_sample, same_value, samples, texts
 
 from sample_wire import Sample, decode_samples, encode_samples
+from sample_wire.codec import Layout
 
 from ._classes import (
     FOREIGN,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import Layout, layouts
+from strategies import layouts
 
 from sample_wire import (
     EncodeError,
@@ -22,6 +22,7 @@ from sample_wire import (
     validate,
     write_container,
 )
+from sample_wire.codec import Layout
 
 NARROWEST = {"int64": "uint8", "uint8": "uint8", "float64": "float32", "int32": "uint8"}
 lengths = st.integers(0, 5)

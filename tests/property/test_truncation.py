@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import Layout, json_objects, layouts, samples
+from strategies import json_objects, layouts, samples
 
 from sample_wire import (
     DecodeError,
@@ -18,6 +18,7 @@ from sample_wire import (
     read_container,
     read_fields,
 )
+from sample_wire.codec import Layout
 
 
 def encoded(given_samples: list[Sample], metadata: dict[str, Any], layout: Layout) -> bytes:

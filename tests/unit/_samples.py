@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +18,10 @@ from sample_wire import (
     read_container,
     write_container,
 )
+from sample_wire.codec import LAYOUTS, Layout
 
 SampleT = TypeVar("SampleT")
-Layout = Literal["exact", "compact"]
-both_layouts = pytest.mark.parametrize("layout", ["exact", "compact"])
+both_layouts = pytest.mark.parametrize("layout", LAYOUTS)
 META = "_samples_meta"
 
 

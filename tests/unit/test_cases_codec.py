@@ -19,8 +19,9 @@ from sample_wire import (
     read_container,
     write_container,
 )
+from sample_wire.codec import Layout
 
-from ._samples import Layout, both_layouts, document_of, make_sample, refused, round_trip, routed
+from ._samples import both_layouts, document_of, make_sample, refused, round_trip, routed
 
 
 @pytest.mark.parametrize("view", [name for name in VIEWS if name != "broadcast"])

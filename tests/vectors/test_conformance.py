@@ -9,7 +9,7 @@ import json
 import pickle
 import re
 from collections.abc import Callable
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -26,13 +26,13 @@ from sample_wire import (
     read_fields,
     write_container,
 )
+from sample_wire.codec import LAYOUTS, Layout
 
 from ._all import CONFORMANCE, about_text, all_vectors
 from ._meaning import container_meaning, reply_meaning, with_empty_tokens
 from ._spec import section, table
 from ._wire import LETTERS
 
-Layout = Literal["exact", "compact"]
 VECTORS: Final = all_vectors()
 ABOUT: Final[dict[str, dict[str, Any]]] = {
     path.stem: json.loads(path.read_text()) for path in sorted(CONFORMANCE.glob("*.json"))
@@ -148,7 +148,7 @@ def test_a_canonical_container_is_written_again_byte_for_byte(name: str) -> None
     assert bytes(write_container(_read(name, _bytes_of(name)))) == _bytes_of(name)
 
 
-@pytest.mark.parametrize("layout", ["exact", "compact"])
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", _names("y_", "sample"))
 def test_a_payload_that_was_read_and_written_means_the_same(name: str, layout: Layout) -> None:
     field_set = ABOUT[name]["field_set"]
