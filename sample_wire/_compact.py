@@ -7,6 +7,7 @@ made; then every array is made when it is asked for.  SPEC section 5.4.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Collection, Mapping
 from math import prod
 from typing import Final, cast
@@ -59,7 +60,7 @@ class CompactContainer:
         FieldError, LimitError: SPEC section 9.2, rules F12 to F14 and L2.
     """
 
-    __slots__ = ("_container", "_fields", "_prefixes", "_widen", "tensors")
+    __slots__ = ("_container", "_fields", "_num_users", "_prefixes", "_widen", "tensors")
 
     def __init__(
         self,
@@ -80,8 +81,9 @@ class CompactContainer:
         self.tensors: dict[str, TensorRef] = dict(container.tensors)
         for name, dtype in dtypes.items():
             self.tensors[name] = self._logical(name, dtype)
-        # Arrays that later samples take rows of; None until they are made.
+        # Arrays that later samples take rows of, while they are needed, and how many still do.
         self._prefixes: dict[str, Array | None] = {}
+        self._num_users: collections.Counter[str] = collections.Counter()
         left = max_shared_bytes
         for name in sorted(shared, key=lambda name: _sample_of(name, transitions)):
             ref = self._with_shared(name, *shared[name])
@@ -119,6 +121,9 @@ class CompactContainer:
             rows = self._prefixes[ref.prefix]
             assert rows is not None, "prefixes are made before what takes their rows"
             _copy(whole[: ref.num_shared], rows[: ref.num_shared])
+            self._num_users[ref.prefix] -= 1
+            if self._num_users[ref.prefix] <= 0:
+                self._prefixes[ref.prefix] = None
         _copy(whole[ref.num_shared :], own)
         whole.flags.writeable = False
         return whole
@@ -146,6 +151,7 @@ class CompactContainer:
         if not 0 < num_rows <= other.shape[0]:
             raise self._misfit(name, f"shares {num_rows} rows, the other has {other.shape[0]}")
         self._prefixes[prefix] = None
+        self._num_users[prefix] += 1
         shape = [mine.shape[0] + num_rows, *mine.shape[1:]]
         return CompactRef(
             mine.dtype,

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ._arrays import Array, ValueRefusedError, flat_packer, owned, wire_array
+from ._arrays import Array, ValueRefusedError, flat_packer, native_contiguous, owned, wire_array
 from ._container import TensorRef, TensorToWrite, tensor_of
 from ._declarations import Axis, Computed, Field, Ragged, Rows, Tensor, wire_of
 from ._dtypes import BY_WIRE_NAME, WireDtype
@@ -114,14 +114,16 @@ class DenseField:
         """Rows in blocks are not joined: each is aliased, or widened when it is sent."""
         self._check_rank(len(value.shape))
         pieces: list[Piece] = []
-        for block in value.blocks:
-            if not np.can_cast(block.dtype, self._dtype, "safe"):
+        for block in map(native_contiguous, value.blocks):
+            is_same = block.dtype == self._dtype
+            holds_bools = block.dtype.kind == "b"
+            if not is_same and (holds_bools or not np.can_cast(block.dtype, self._dtype, "safe")):
                 raise ValueRefusedError(
                     f"holds {block.dtype} rows, which {self._dtype} cannot carry unchanged",
                     expected=str(self._dtype),
                     got=str(block.dtype),
                 )
-            pieces.append(block if block.dtype == self._dtype else Recast(block, self._dtype))
+            pieces.append(block if is_same else Recast(block, self._dtype))
         nbytes = sum(piece.nbytes for piece in pieces)
         name = f"{self.name}.{index}"
         tensors.append((self.wire.order, name, self.wire.name, value.shape, pieces, nbytes))

@@ -155,7 +155,7 @@ def inspect_payload(
         TypeError: buffer is not bytes-like.
 
     Cost: temporary copies of the masks and log-probs of one sample; of R3, 4 MiB at most, and
-        one array where its rows are shared.
+        two arrays where rows are shared.
     """
     schema = schema or Sample.__sample_schema__
     payload_bytes = buffer.nbytes if isinstance(buffer, Payload) else as_bytes_view(buffer).nbytes

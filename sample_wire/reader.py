@@ -142,6 +142,7 @@ def read_fields(
     *,
     field_set: int = 1,
     widen: bool = True,
+    max_shared_bytes: int = MAX_SHARED_BYTES,
     schema: Schema | None = None,
 ) -> list[dict[str, Any]]:
     """Some fields of every sample of a payload, without a template and without the rest.
@@ -149,7 +150,7 @@ def read_fields(
     Args:
         buffer: as for decode_samples; with an mmap only the pages that are needed are read.
         names: computed fields of the field set.
-        widen: as for decode_samples.
+        widen, max_shared_bytes: as for decode_samples.
         schema: None takes Sample's own.
 
     Returns:
@@ -167,7 +168,7 @@ def read_fields(
     unknown = names - plan.names
     if unknown:
         raise ValueError(f"no computed field of field set {field_set}: {sorted(unknown)}")
-    reader = PayloadReader(buffer, plan, widen=widen)
+    reader = PayloadReader(buffer, plan, widen=widen, max_shared_bytes=max_shared_bytes)
     return [reader.values(index, names) for index in range(len(reader.refs))]
 
 

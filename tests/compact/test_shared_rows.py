@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Annotated, Any
 
 import numpy as np
@@ -9,15 +10,18 @@ import pytest
 
 from sample_wire import (
     Computed,
+    EncodeError,
     FieldError,
     LimitError,
     Sample,
     Tensor,
     decode_samples,
     encode_samples,
+    read_fields,
 )
 from sample_wire._shared_rows import Rows, shared_rows
 from sample_wire.blocks import RowBlocks, Segment
+from sample_wire.inspection import inspect_payload
 
 from ._samples import (
     R3,
@@ -145,6 +149,36 @@ def test_a_small_payload_cannot_ask_for_gigabytes() -> None:
     assert len(payload) < 2_500_000
     with pytest.raises(LimitError, match="more than 4294967296 bytes"):
         decode_samples(payload, Sample())
+
+
+@pytest.mark.parametrize("dtype", [">i2", ">i4", "<u2"])
+def test_blocks_of_either_byte_order_are_sent_by_value(dtype: str) -> None:
+    block = np.full((4, 2, 3), 256, dtype)
+    block[2] = 1
+    sample = routed_sample(RowBlocks((Segment(block, 0, 4),), (2, 3)))  # type: ignore[arg-type]  # blocks stand for arrays
+    for payload in (compact_bytes([sample]), bytes(encode_samples([sample]))):
+        assert np.array_equal(decoded_routing(payload)[0], block)
+
+
+@pytest.mark.parametrize("layout", ["exact", "compact"])
+@pytest.mark.parametrize("dtype", [np.bool_, np.float32, np.int64])
+def test_blocks_of_other_kinds_are_refused_by_name(layout: Any, dtype: type[Any]) -> None:
+    block = np.ones((4, 2, 3), dtype)
+    sample = routed_sample(RowBlocks((Segment(block, 0, 4),), (2, 3)))  # type: ignore[arg-type]  # blocks stand for arrays
+    with pytest.raises(EncodeError, match=f"sample 0, field {R3} holds {np.dtype(dtype)} rows"):
+        encode_samples([sample], layout=layout)
+
+
+def test_arrays_that_nobody_takes_rows_of_any_more_are_let_go() -> None:
+    one = RowBlocks((Segment(np.zeros((1, 500, 400), np.uint8), 0, 1),), (500, 400))
+    payload = compact_bytes([routed_sample(one)] * 200)  # type: ignore[arg-type]  # blocks stand for arrays
+    tracemalloc.start()
+    inspect_payload(payload)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4_000_000
+    with pytest.raises(LimitError):
+        read_fields(payload, [R3], max_shared_bytes=1_000_000)
 
 
 def test_floats_that_are_equal_but_not_the_same_bits_are_not_shared() -> None:
