@@ -76,8 +76,9 @@ class CompactContainer:
         self._container = container
         self._fields = fields
         self._widen = widen
-        if dtypes.keys() != container.tensors.keys() - {META_TENSOR}:
-            raise FieldError("dtypes does not name exactly the tensors of the payload")
+        odd = dtypes.keys() ^ (container.tensors.keys() - {META_TENSOR})
+        if odd:
+            raise self._misfit(min(odd), "is not named by dtypes, or only there")
         self.tensors: dict[str, TensorRef] = dict(container.tensors)
         for name, dtype in dtypes.items():
             self.tensors[name] = self._logical(name, dtype)
@@ -85,7 +86,7 @@ class CompactContainer:
         self._prefixes: dict[str, Array | None] = {}
         self._num_users: collections.Counter[str] = collections.Counter()
         left = max_shared_bytes
-        for name in sorted(shared, key=lambda name: _sample_of(name, transitions)):
+        for name in sorted(shared, key=lambda name: self._sample_of(name, transitions)):
             ref = self._with_shared(name, *shared[name])
             left -= prod(ref.shape) * BY_WIRE_NAME[ref.dtype].itemsize
             if left < 0:
@@ -132,7 +133,7 @@ class CompactContainer:
         stored = self._container.tensors[name]
         wire = BY_NUMPY_NAME.get(dtype)
         if wire is None:
-            raise FieldError("dtypes names a dtype that the format does not have")
+            raise self._misfit(name, "is of no dtype of the format, by dtypes")
         if stored.dtype not in (wire.name, *(row.name for row in NARROWER[wire.name])):
             raise self._misfit(name, f"is {stored.dtype}, which no {wire.name} is stored as")
         return CompactRef(wire.name, stored.shape, stored.data_offsets, name=name, stored=stored)
@@ -163,6 +164,13 @@ class CompactContainer:
             num_shared=num_rows,
         )
 
+    def _sample_of(self, name: str, transitions: Collection[str]) -> int:
+        """The sample that a tensor with shared rows belongs to."""
+        field, sample = _place(name)
+        if sample is None or field not in transitions:
+            raise self._misfit(name, "has no rows that samples may share")
+        return sample
+
     def _misfit(self, name: str, rule: str) -> FieldError:
         """The error about a tensor, named only where its field is a known one: a payload's own
         words are not repeated."""
@@ -173,14 +181,6 @@ class CompactContainer:
         return FieldError(
             f"sample {sample}, field {field} {rule}", field=field, sample_index=sample
         )
-
-
-def _sample_of(name: str, transitions: Collection[str]) -> int:
-    """The sample that a tensor with shared rows belongs to."""
-    field, sample = _place(name)
-    if sample is None or field not in transitions:
-        raise FieldError("shared names what is no tensor of rows that samples may share")
-    return sample
 
 
 def _place(name: str) -> tuple[str, int | None]:

@@ -148,17 +148,32 @@ def _shared(stored: Sequence[_Stored]) -> dict[int, tuple[int, int]]:
 
 def _written(item: _Stored, wire: WireDtype, num_shared: int) -> TensorToWrite:
     """The tensor in its stored dtype, without the rows that are shared."""
-    _, name, logical, shape, pieces, _ = item.tensor
+    _, name, logical, shape, given, _ = item.tensor
+    pieces: Sequence[Piece] = given
     if wire.name != logical:
-        pieces = [
+        narrow = [
             piece if piece.dtype == wire.dtype else Recast(piece, wire.dtype)
             for piece in item.pieces
         ]
+        # One array stays one, so that readers of a Payload need not join it.
+        pieces = [_joined(narrow, wire)] if len(item.sources) == 1 else narrow
     if num_shared:
         row_items = int(np.prod(shape[1:], dtype=np.int64))
         pieces = _without_first(pieces, num_shared * row_items)
         shape = (shape[0] - num_shared, *shape[1:])
     return wire.order, name, wire.name, shape, pieces, sum(piece.nbytes for piece in pieces)
+
+
+def _joined(pieces: Sequence[Array | Recast], wire: WireDtype) -> Array:
+    if len(pieces) == 1 and isinstance(pieces[0], np.ndarray):
+        return pieces[0]
+    whole = np.empty(sum(piece.size for piece in pieces), wire.dtype)
+    position = 0
+    for piece in pieces:
+        target = whole[position : position + piece.size]
+        np.copyto(target, piece.flat if isinstance(piece, Recast) else piece, casting="unsafe")
+        position += piece.size
+    return whole
 
 
 def _without_first(pieces: Sequence[Piece], num_items: int) -> list[Piece]:

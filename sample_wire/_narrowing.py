@@ -13,23 +13,25 @@ from typing import Final, Protocol
 import numpy as np
 
 from ._arrays import Array
-from ._dtypes import NARROWER, WireDtype
+from ._dtypes import BY_WIRE_NAME, NARROWER, WireDtype
 from ._spans import over_spans
 
 # Items of a chunk: small enough for the cache, large enough that the calls cost nothing.
 _CHUNK: Final = 1 << 18
 _LIMITS: Final = {
-    name: (int(np.iinfo(name).min), int(np.iinfo(name).max))
-    for name in ("uint8", "int8", "uint16", "int16", "uint32", "int32")
+    name: (int(np.iinfo(BY_WIRE_NAME[name].dtype).min), int(np.iinfo(BY_WIRE_NAME[name].dtype).max))  # type: ignore[type-var]  # integers all
+    for name in ("U8", "I8", "U16", "I16", "U32", "I32")
 }
 
 
 class Narrowing(Protocol):
-    """The one dtype of several arrays of a logical dtype; it grows as they are added."""
+    """The one dtype of several arrays of a logical dtype; it grows as they are added.
 
-    @property
-    def wire(self) -> WireDtype:
-        """The narrowest dtype of the table that holds all items so far."""
+    Attributes:
+        wire: the narrowest dtype of the table that holds all items so far.
+    """
+
+    wire: WireDtype
 
     def add(self, flat: Array) -> Sequence[Array]:
         """An array's items in pieces, each of a dtype that holds them, or the array itself.
@@ -73,10 +75,18 @@ class NarrowFloats:
             for start in range(0, flat.size, _CHUNK):
                 chunk, part = flat[start : start + _CHUNK], narrow[start : start + _CHUNK]
                 np.copyto(part, chunk, casting="same_kind")
-                if (part.astype(chunk.dtype).view(np.uint64) != chunk.view(np.uint64)).any():
+                if not _is_exact(part, chunk):
                     self.wire = self._wide
                     return (flat,)
         return (narrow,)
+
+
+def _is_exact(narrow: Array, wide: Array) -> bool:
+    """Whether every bit comes back, from a processor too that takes subnormals for zero."""
+    bits = narrow.view(np.uint32) & 0x7FFFFFFF
+    has_subnormals = ((bits != 0) & (bits < 0x00800000)).any()
+    back = narrow.astype(wide.dtype).view(np.uint64)
+    return not has_subnormals and bool((back == wide.view(np.uint64)).all())
 
 
 class NarrowIntegers:
@@ -84,36 +94,55 @@ class NarrowIntegers:
 
     Attributes:
         low, high: the range so far.
+        wire: the narrowest dtype that holds it.
     """
 
     def __init__(self, wide: WireDtype, high: int) -> None:
         self._wide = wide
         self.low = 0
         self.high = high
-
-    @property
-    def wire(self) -> WireDtype:
-        """As for every Narrowing."""
-        return _holding(self.low, self.high, self._wide)
+        self.wire = _holding(0, high, wide)
 
     def add(self, flat: Array) -> Sequence[Array]:
-        """The items in pieces, in spans of one thread each where there are many."""
-        low, high = self.low, self.high
+        """The items, in spans of one thread each where there are many; one array of them, but
+        where the dtype grows."""
+        if flat.itemsize == 1:
+            self._widen_to([_range_of(flat)] if flat.size else [])
+            return (flat,)
+        low, high, wire = self.low, self.high, self.wire
+        narrow = np.empty(flat.size, wire.dtype) if wire.itemsize < flat.itemsize else None
         runs = over_spans(
             flat.size,
             flat.nbytes,
-            lambda start, stop: _narrowed(flat[start:stop], low, high, self._wide),
+            lambda start, stop: _narrowed(
+                flat[start:stop],
+                None if narrow is None else narrow[start:stop],
+                (low, high),
+                self._wide,
+            ),
         )
-        self.low = min(run[1] for run in runs)
-        self.high = max(run[2] for run in runs)
+        self._widen_to([run[1:] for run in runs])
+        if narrow is not None and self.wire is wire:
+            return (narrow,)
         return [piece for run in runs for piece in run[0]]
 
+    def _widen_to(self, ranges: Sequence[tuple[int, int]]) -> None:
+        for low, high in ranges:
+            self.low, self.high = min(self.low, low), max(self.high, high)
+        self.wire = _holding(self.low, self.high, self._wide)
 
-def _narrowed(flat: Array, low: int, high: int, wide: WireDtype) -> tuple[list[Array], int, int]:
-    """The items in pieces, and the range widened by them."""
+
+def _narrowed(
+    flat: Array, narrow: Array | None, known: tuple[int, int], wide: WireDtype
+) -> tuple[list[Array], int, int]:
+    """The items in pieces, and the known range widened by them.
+
+    They are written into `narrow`, of the dtype that holds the known range, as long as it
+    holds them; None where that is no narrower than they are.
+    """
+    low, high = known
     pieces: list[Array] = []
     begin, wire = 0, _holding(low, high, wide)
-    narrow: Array | None = None
     for start in range(0, flat.size, _CHUNK):
         chunk = flat[start : start + _CHUNK]
         least, largest = _range_of(chunk)
@@ -121,8 +150,10 @@ def _narrowed(flat: Array, low: int, high: int, wide: WireDtype) -> tuple[list[A
             low, high = min(low, least), max(high, largest)
             grown = _holding(low, high, wide)
             if grown is not wire:
-                pieces += [] if narrow is None else [narrow[: start - begin]]
-                begin, wire, narrow = start if narrow is not None else begin, grown, None
+                if narrow is not None:
+                    pieces.append(narrow[: start - begin])
+                    begin, narrow = start, None
+                wire = grown
         if wire.itemsize < flat.itemsize:
             if narrow is None:
                 narrow = np.empty(flat.size - begin, wire.dtype)
@@ -141,7 +172,7 @@ def _range_of(chunk: Array) -> tuple[int, int]:
 
 def _holding(low: int, high: int, wide: WireDtype) -> WireDtype:
     for row in NARROWER[wide.name]:
-        least, largest = _LIMITS[row.dtype.name]
+        least, largest = _LIMITS[row.name]
         if least <= low and high <= largest:
             return row
     return wide

@@ -26,7 +26,8 @@ def over_spans(num_items: int, nbytes: int, work: Callable[[int, int], ResultT])
     Raises:
         Whatever work raises.
     """
-    num_spans = max(1, min(_MAX_THREADS, os.cpu_count() or 1, nbytes // _MIN_BYTES))
+    num_spans = min(_MAX_THREADS, nbytes // _MIN_BYTES)
+    num_spans = min(num_spans, os.cpu_count() or 1) if num_spans > 1 else 1
     bounds = [num_items * span // num_spans for span in range(num_spans + 1)]
     results: list[list[ResultT]] = [[] for _ in range(num_spans)]
     errors: list[BaseException] = []
@@ -37,9 +38,15 @@ def over_spans(num_items: int, nbytes: int, work: Callable[[int, int], ResultT])
         except BaseException as error:  # noqa: BLE001  # raised again by the caller's thread
             errors.append(error)
 
-    threads = [threading.Thread(target=run, args=(span,)) for span in range(1, num_spans)]
-    for thread in threads:
-        thread.start()
+    threads = []
+    for span in range(1, num_spans):
+        thread = threading.Thread(target=run, args=(span,))
+        try:
+            thread.start()
+        except RuntimeError:  # the system gives no more of them
+            run(span)
+        else:
+            threads.append(thread)
     run(0)
     for thread in threads:
         thread.join()

@@ -84,8 +84,9 @@ def encode_samples(
         TypeError: a sample is not of the schema's class.
         ValueError: no such layout, or num_experts is not above 0.
 
-    Cost: no copy of an array that is in wire form; one of every other, which in the compact
-        layout is narrow: a quarter of an int32 array of up to 256 experts.
+    Cost: no copy of an array that is in wire form; one of every other.  The compact layout looks
+        at every value, and its copies are narrow: a quarter of an int32 array of up to 256
+        experts.  Rows of several samples are compared with those of up to 8 samples before.
 
     Source: SPEC sections 5.4 and 7.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import tracemalloc
 from collections.abc import Callable
 from typing import Any, Final
@@ -104,6 +105,19 @@ def test_encoding_leaves_the_samples_as_they_are_and_aliases_what_is_narrow() ->
     in_blocks = encode_samples([routed_sample(blocks)], layout="compact")  # type: ignore[arg-type]  # blocks stand for arrays
     shared = [np.shares_memory(np.frombuffer(piece, np.uint8), narrow) for piece in in_blocks]
     assert shared.count(True) == 2
+
+
+@pytest.mark.parametrize("late", [255, 300, -1])
+def test_a_large_array_stays_in_one_piece_of_the_payload(late: int) -> None:
+    routed = np.full((1_000_000, 2, 3), 200, np.int32)
+    routed[-1] = late
+    payload = encode_samples([routed_sample(routed)], layout="compact")
+    buffers: list[pickle.PickleBuffer] = []
+    text = pickle.dumps(payload, 5, buffer_callback=buffers.append)
+    again = pickle.loads(text, buffers=buffers)
+    first, second = (decoded_routing(again, widen=False)[0] for _ in range(2))
+    assert np.shares_memory(first, second)
+    assert np.array_equal(first, routed)
 
 
 def test_narrowing_takes_no_more_memory_than_the_narrow_array() -> None:

@@ -21,6 +21,19 @@ def test_little_is_done_in_the_callers_thread() -> None:
     assert over_spans(9, 9, lambda _start, _stop: threading.get_ident()) == [threading.get_ident()]
 
 
+def test_where_there_are_no_more_threads_the_caller_does_it_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    found = over_spans(100, 1 << 26, lambda start, stop: (start, stop, threading.get_ident()))
+    assert [span[:2] for span in found] == [(0, 25), (25, 50), (50, 75), (75, 100)]
+    assert {span[2] for span in found} == {threading.get_ident()}
+
+
 def test_an_error_in_any_span_is_raised_once_all_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
     done = []

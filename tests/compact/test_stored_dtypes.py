@@ -123,7 +123,9 @@ def test_values_and_offsets_of_a_ragged_field_are_narrowed_each_for_itself() -> 
         (0x3FB999999999999A, "float64"),
         (0x0000000000000001, "float64"),
         (0x7FEFFFFFFFFFFFFF, "float64"),
-        (0x36A0000000000000, "float32"),
+        (0x36A0000000000000, "float64"),
+        (0xB80FFFFFE0000000, "float64"),
+        (0x3810000000000000, "float32"),
     ],
     ids=lambda value: value if isinstance(value, str) else f"{value:016x}",
 )
