@@ -20,7 +20,9 @@ from sample_wire import (
     Sample,
     SamplesReply,
     decode_samples,
+    encode_samples,
 )
+from sample_wire.codec import Layout
 
 from . import _container_check, _payload_check, _run
 from ._container_check import check_container
@@ -82,6 +84,12 @@ def _only_whole(buffer: object, template: Sample, **kwargs: Any) -> Any:
     return decode_samples(buffer, template, **kwargs)
 
 
+def _only_widened(buffer: object, template: Sample, *, widen: bool, **kwargs: Any) -> Any:
+    if not widen:
+        raise FieldError("no")
+    return decode_samples(buffer, template, **kwargs)
+
+
 @pytest.mark.parametrize(
     ("decode", "data", "what"),
     [
@@ -91,8 +99,9 @@ def _only_whole(buffer: object, template: Sample, **kwargs: Any) -> Any:
         (_changed(response="hi?"), _REPLY, "read to something else"),
         (_changed(response_length=2.0), _REPLY, "read to something else"),
         (_only_whole, _REPLY, "another verdict in pieces"),
+        (_only_widened, _REPLY, "another verdict where nothing is widened"),
     ],
-    ids=["foreign", "strict", "lenient", "value", "type", "pieces"],
+    ids=["foreign", "strict", "lenient", "value", "type", "pieces", "stored"],
 )
 def test_the_payload_fuzzer_finds(
     monkeypatch: pytest.MonkeyPatch, decode: Callable[..., Any], data: bytes, what: str
@@ -125,6 +134,19 @@ def test_the_payload_fuzzer_finds_what_cannot_be_encoded_again(
     outcome = check_payload(_REPLY)
     assert isinstance(outcome, Finding)
     assert "raised ValueError" in outcome.what
+
+
+def test_the_payload_fuzzer_finds_a_layout_in_which_something_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def encode_losing(*args: Any, layout: Layout, **kwargs: Any) -> Payload:
+        samples, *others = args
+        return encode_samples([] if layout == "compact" else samples, *others, **kwargs)
+
+    monkeypatch.setattr(_payload_check, "encode_samples", encode_losing)
+    outcome = check_payload(_REPLY)
+    assert isinstance(outcome, Finding)
+    assert "encoded (compact) and read again" in outcome.what
 
 
 def _run_main(monkeypatch: pytest.MonkeyPatch, check: Callable[[bytes], str | Finding]) -> int:

@@ -161,18 +161,23 @@ def _shared_rows() -> Iterator[Vector]:
     first = f"{_EXPERTS}.1"
     why = "only tensors of fields with a row for each transition have shared rows"
     for name, other in {
-        "by_tokens": "tokens.1",
         "by_no_tensor": "rollout_indexer_topk.1",
         "by_no_sample": f"{_EXPERTS}.2",
         "by_field": _EXPERTS,
         "by_another_name": f"{_EXPERTS}.01",
     }.items():
         yield _sharing(name, why, {other: [0, 1]})
-    yield _sharing("of_itself", "j is below i", {first: [1, 2]})
-    yield _sharing("of_a_later_one", "j is below i", {f"{_EXPERTS}.0": [1, 2]})
     yield _sharing("of_no_rows", "n is not 0", {first: [0, 0]})
     yield _sharing("rows_counted_twice", "its own rows are all", {first: [0, 2]}, "F8")
     why = "n is at most the rows that sample j has"
+    for name, (reason, shared) in {
+        "by_tokens": (why, {"tokens.1": [0, 1]}),
+        "of_itself": ("j is below i", {first: [1, 2]}),
+        "of_a_later_one": ("j is below i", {f"{_EXPERTS}.0": [1, 2]}),
+    }.items():
+        # The rows add up, so that no other rule is broken.
+        data = compact_payload(_TWO, shared=shared)
+        yield _refused(f"shared_{name}", "F14", "FieldError", reason, data)
     one_more = leaves([1, 2, 3], [1, 2, 3, 4])
     data = compact_payload(
         one_more,
