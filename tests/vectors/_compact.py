@@ -15,6 +15,7 @@ Document = dict[str, Any]
 _NUMPY_NAMES: Final = {wire: numpy for wire, (_, _, numpy) in DTYPES.items()}
 _NAN: Final = 0x7FF
 _LONG_FRACTION: Final = 2**29 - 1
+_LEAST_NORMAL: Final = 2.0**-126
 _QUIET: Final = 1 << 51
 
 
@@ -90,7 +91,8 @@ def stored_dtype(logical: str, numbers: Sequence[int], num_experts: int | None =
 
 
 def is_float32(bits: int) -> bool:
-    """Whether the float64 of these bits is stored as a float32: no signalling NaN is."""
+    """Whether the float64 of these bits is stored as a float32: no signalling NaN is, and none
+    that would be subnormal."""
     if bits >> 52 & _NAN == _NAN:
         is_infinite = bits & (2**52 - 1) == 0
         return is_infinite or bool(bits & _QUIET and not bits & _LONG_FRACTION)
@@ -99,7 +101,8 @@ def is_float32(bits: int) -> bool:
         (again,) = struct.unpack("<f", struct.pack("<f", value))
     except OverflowError:
         return False
-    return struct.pack("<d", again) == bits.to_bytes(8, "little")
+    is_subnormal = 0 < abs(again) < _LEAST_NORMAL
+    return not is_subnormal and struct.pack("<d", again) == bits.to_bytes(8, "little")
 
 
 def numbers_of(item: WireTensor) -> list[int]:

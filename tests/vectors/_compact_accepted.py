@@ -128,14 +128,14 @@ def _expert_counts() -> Iterator[Vector]:
 def _floats() -> Iterator[Vector]:
     single = {
         "specials": (
-            "zeros keep their signs; infinities; the least and the greatest float32",
+            "zeros keep their signs; infinities; the least normal and the greatest float32",
             [
                 "8000000000000000",
                 "0000000000000000",
                 "fff0000000000000",
                 "7ff0000000000000",
-                "36a0000000000000",
-                "b6a0000000000000",
+                "3810000000000000",
+                "b810000000000000",
                 "47efffffe0000000",
             ],
         ),
@@ -150,6 +150,7 @@ def _floats() -> Iterator[Vector]:
         "nan": ("a fraction too long", "7ff8000000000001"),
         "signalling_nan": ("it would not stay one everywhere", "7ff0000020000000"),
         "precise": ("0.1", "3fb999999999999a"),
+        "subnormal": ("a subnormal float32", "36a0000000000000"),
         "small": ("half of the least float32", "3690000000000000"),
         "great": ("the first above float32", "47f0000000000000"),
         "rounds_to_great": ("it would round to infinity", "47effffff0000000"),
