@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Self
+from typing import Final, Self
 
 import msgspec
 
 from .exchanges import Span
 from .prober import Probe
 from .scale import Scale
+
+# By whether each turn brings its new rows only, instead of all rows.
+FORMS: Final = {False: "full-prefix", True: "incremental"}
 
 
 class Latencies(msgspec.Struct, frozen=True):

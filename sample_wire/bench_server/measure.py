@@ -8,7 +8,7 @@ other, one at a time, while the agent goes on with others.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Final
 
@@ -18,18 +18,17 @@ from ..demo.progress import Progress
 from .agent import Talked, talk, talk_on
 from .errors import BenchError
 from .exchanges import Windows
-from .figures import Collecting, Health, Latencies, Leg, Load, Point, Run
+from .figures import FORMS, Collecting, Health, Latencies, Leg, Load, Point, Run
 from .memory import available_bytes
 from .scale import Scale
 from .site import Seen, Site, running
-from .trainer import Collect, collect_records, collect_samples
+from .trainer import RECORDS, SAMPLES, Collect, collect_records, collect_samples
 
 _WARM_UP_TURNS: Final = 2
-# Parts of a session that the curve has points for.
-_CURVE: Final = (0.1, 0.2, 0.5, 1.0)
+# Parts of a session that the curve has points for, beside the whole.
+_CURVE: Final = (0.1, 0.2, 0.5)
 # A dump, what it parses to, and a quarter for the rest.
 _DUMPS_IN_MEMORY: Final = 2.25
-FORMS: Final = {False: "full-prefix", True: "incremental"}
 
 
 def measure(scale: Scale, progress: Progress) -> Run:
@@ -60,7 +59,7 @@ def _leg(scale: Scale, progress: Progress, *, incremental: bool) -> Leg:
 
     step("starting the servers")
     with running(scale, incremental=incremental) as site:
-        _point(site, scale, min(_WARM_UP_TURNS, scale.turns))
+        _warm_up(site, scale)
         step(f"sessions {scale.sessions}, turns {scale.turns}")
         before = site.resident_bytes()
         talked, seen = _quiet(site, scale)
@@ -69,9 +68,9 @@ def _leg(scale: Scale, progress: Progress, *, incremental: bool) -> Leg:
         samples = _samples(site, scale, talked.session_ids)
         step("collecting records")
         records = _records(site, scale, talked.session_ids)
+        step("collecting sessions of several lengths, with no chat meanwhile")
+        whole = _point(site, scale.turns, talked.session_ids[:1])
         site.delete(talked.session_ids)
-        step("collecting shorter sessions")
-        sizes = sorted({max(round(part * scale.turns), 1) for part in _CURVE})
         return Leg(
             incremental,
             quiet=Load(
@@ -84,8 +83,15 @@ def _leg(scale: Scale, progress: Progress, *, incremental: bool) -> Leg:
             resident_per_session=_grown(before, after, scale.sessions),
             samples=samples,
             records=records,
-            curve=[_point(site, scale, turns) for turns in sizes],
+            curve=[*_shorter(site, scale), whole],
         )
+
+
+def _warm_up(site: Site, scale: Scale) -> None:
+    """What is done for the first time is no part of what is measured."""
+    session_ids = _short_session(site, scale, _WARM_UP_TURNS)
+    _point(site, _WARM_UP_TURNS, session_ids)
+    site.delete(session_ids)
 
 
 def _quiet(site: Site, scale: Scale) -> tuple[Talked, Seen]:
@@ -133,16 +139,27 @@ def _collecting(
     )
 
 
-def _point(site: Site, scale: Scale, turns: int) -> Point:
-    """A session of so many turns, collected by both paths and ended."""
+def _shorter(site: Site, scale: Scale) -> Iterator[Point]:
+    """The curve but for its end: sessions of fewer turns, the shortest first."""
+    sizes = {max(round(part * scale.turns), 1) for part in _CURVE}
+    for turns in sorted(sizes - {scale.turns}):
+        session_ids = _short_session(site, scale, turns)
+        yield _point(site, turns, session_ids)
+        site.delete(session_ids)
+
+
+def _short_session(site: Site, scale: Scale, turns: int) -> list[str]:
     scale = msgspec.structs.replace(scale, sessions=1, turns=turns)
-    session_ids = site.agent.start(talk, site.url, scale, f"{turns} turns").result().session_ids
+    return site.agent.start(talk, site.url, scale, f"{turns} turns").result().session_ids
+
+
+def _point(site: Site, turns: int, session_ids: list[str]) -> Point:
+    """One session of so many turns, collected by both paths."""
     collecting = site.trainer.start(collect_samples, site.url, session_ids)
     collecting.end()
     samples = collecting.result()
     records = site.trainer.start(collect_records, site.url, session_ids, site.routing).result()
-    site.delete(session_ids)
-    both = {"samples": samples[0], "records": records[0]}
+    both = {SAMPLES: samples[0], RECORDS: records[0]}
     return Point(
         turns,
         {path: one.reply_bytes for path, one in both.items()},

@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from .._report import markdown_table, text_table
-from .figures import Collecting, Leg, Load, Run
+from .figures import FORMS, Collecting, Leg, Load, Run
 from .scale import Scale
 from .trainer import LIBRARY, SAMPLES, STRAIGHTFORWARD
 
-FORMS: Final = {False: "full-prefix", True: "incremental"}
 Rows = list[list[str]]
-_HEAD: Final = ("records-GET", "samples-POST", "records / samples", "nothing collected")
-_MIB: Final = 2**20
+_HEAD: Final = ("records-GET", "samples-POST", "ratio", "no collects")
+MIB: Final = 2**20
 _EQUAL: Final = (
     "The records' sample and the server's were equal, bit for bit, in every session: tokens, text, "
     "mask,\nlog-probs, R3, and all other fields; the straightforward way makes no metadata."
@@ -73,21 +72,19 @@ def _collect_rows(leg: Leg, scale: Scale) -> Iterator[list[str]]:
     records, samples = leg.records, leg.samples
     ours = samples.seconds[SAMPLES]
     for name, way in (
-        ("collect a session; records made a sample the straightforward way", STRAIGHTFORWARD),
-        ("the same; records made a sample by this library", LIBRARY),
+        ("collect, straightforward way", STRAIGHTFORWARD),
+        ("collect, this library's assemble", LIBRARY),
     ):
         yield _compared(name, records.seconds[way], ours, seconds)
-    yield _compared(
-        "of it, until the last byte was here", records.received_s, samples.received_s, seconds
-    )
-    yield _compared("reply of a session", records.reply_bytes, samples.reply_bytes, size)
+    yield _compared("of it, until the last byte", records.received_s, samples.received_s, seconds)
+    yield _compared("reply", records.reply_bytes, samples.reply_bytes, size)
     yield ["replies", f"{records.num_replies:,}", f"{samples.num_replies:,}", "", ""]
     theirs, all_ours = (
         leg.chat_s + scale.sessions * one for one in (records.seconds[STRAIGHTFORWARD], ours)
     )
     chat = seconds(leg.chat_s)
     yield [
-        *_compared("wall clock: all sessions had and collected", theirs, all_ours, seconds)[:-1],
+        *_compared("wall clock, chat and collect", theirs, all_ours, seconds)[:-1],
         chat,
     ]
 
@@ -95,13 +92,13 @@ def _collect_rows(leg: Leg, scale: Scale) -> Iterator[list[str]]:
 def _load_rows(leg: Leg) -> Iterator[list[str]]:
     loads = (leg.records.load, leg.samples.load, leg.quiet)
     cells: dict[str, Callable[[Load], str]] = {
-        "chat meanwhile: turns": lambda load: f"{load.chat.count:,}",
-        "chat: p50 / p95 / p99": lambda load: _several(
+        "chat meanwhile, turns": lambda load: f"{load.chat.count:,}",
+        "chat p50 / p95 / p99, ms": lambda load: _several(
             load.chat.p50_s, load.chat.p95_s, load.chat.p99_s
         ),
-        "/health meanwhile: asked": lambda load: f"{load.health.latencies.count:,}",
-        "/health: not answered by 200": lambda load: f"{load.health.num_failed:,}",
-        "/health: p50 / p99 / max": lambda load: _several(
+        "/health meanwhile, asked": lambda load: f"{load.health.latencies.count:,}",
+        "/health meanwhile, not 200": lambda load: f"{load.health.num_failed:,}",
+        "/health p50 / p99 / max, ms": lambda load: _several(
             load.health.latencies.p50_s, load.health.latencies.p99_s, load.health.latencies.max_s
         ),
         "longest gap of the server's loop": lambda load: seconds(load.longest_gap_s),
@@ -111,7 +108,7 @@ def _load_rows(leg: Leg) -> Iterator[list[str]]:
         records, samples, quiet = map(cell, loads)
         yield [name, records, samples, "", quiet]
     yield [
-        "/health all along: asked, not 200",
+        "/health all along, not 200",
         *map(_all_along, (leg.records, leg.samples)),
         "",
         "",
@@ -119,7 +116,7 @@ def _load_rows(leg: Leg) -> Iterator[list[str]]:
 
 
 def _all_along(path: Collecting) -> str:
-    return f"{path.health.latencies.count:,}, {path.health.num_failed:,}"
+    return f"{path.health.num_failed:,} of {path.health.latencies.count:,}"
 
 
 def _compared(name: str, theirs: float, ours: float, shown: Callable[[float], str]) -> list[str]:
@@ -169,12 +166,17 @@ def seconds(value: float) -> str:
 
 def size(num_bytes: float | None) -> str:
     """In MiB; a question mark for what is not told."""
-    return "?" if num_bytes is None else f"{num_bytes / _MIB:,.1f} MiB"
+    return "?" if num_bytes is None else mebibytes(num_bytes / MIB)
+
+
+def mebibytes(number: float) -> str:
+    """With one decimal."""
+    return f"{number:,.1f} MiB"
 
 
 def _several(*values: float) -> str:
-    """Times in one unit."""
-    return " / ".join(_digits(1e3 * value) for value in values) + " ms"
+    """Times in milliseconds."""
+    return " / ".join(_digits(1e3 * value) for value in values)
 
 
 def _times(ratio: float) -> str:

@@ -20,7 +20,9 @@ from .exchanges import Server, Span, connected, timed
 from .straightforward import assemble_records
 from .workers import Told
 
+# The two paths, and the ways that a sample is made: one by the first path, two by the second.
 SAMPLES: Final = "samples"
+RECORDS: Final = "records"
 STRAIGHTFORWARD: Final = "records, straightforward"
 LIBRARY: Final = "records, library"
 _TEMPLATE: Final = Sample(index=7, prompt="question", label="answer", metadata={"task": "bench"})
