@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NoReturn
 
 if TYPE_CHECKING:
+    from .figures import Run
     from .scale import Scale
 
 USAGE: Final = 2
@@ -65,16 +66,13 @@ def run(options: argparse.Namespace) -> int:
 
     Raises:
         SampleWireError: memory is short, a process failed, or the two paths differ.
-        OSError: a file cannot be written.
+        OSError: a file cannot be written; told before anything is measured.
         SystemExit: 2, for arguments that do not hold.
     """
     refuse: Callable[[str], NoReturn] = options.refuse_usage
     try:
-        import msgspec
-
         from ..demo.progress import Progress
         from .measure import measure
-        from .plot import plot_svg
         from .tables import report_text
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("sample_wire"):
@@ -85,17 +83,29 @@ def run(options: argparse.Namespace) -> int:
         scale = scale_of(options)
     except ValueError as error:
         refuse(str(error))
+    for name in filter(None, (options.json, options.svg)):
+        _write(name, "")
     progress = Progress()
     try:
         found = measure(scale, progress)
     finally:
         progress.close()
     sys.stdout.write(report_text(found) + "\n")
-    for name, text in (
-        (options.json, msgspec.json.encode(found).decode()),
-        (options.svg, plot_svg(found)),
-    ):
-        if name is not None:
-            with open(name, "w", encoding="ascii") as file:
-                file.write(text)
+    _write_files(options, found)
     return 0
+
+
+def _write_files(options: argparse.Namespace, found: Run) -> None:
+    import msgspec
+
+    from .plot import plot_svg
+
+    if options.json is not None:
+        _write(options.json, msgspec.json.encode(found).decode())
+    if options.svg is not None:
+        _write(options.svg, plot_svg(found))
+
+
+def _write(name: str, text: str) -> None:
+    with open(name, "w", encoding="ascii") as file:
+        file.write(text)

@@ -96,7 +96,7 @@ def _from_records(server: Server, session_id: str, routing: RoutingSpec) -> Coll
     _, sample = assembled_from(dump, _TOKENIZER, routing)
     library = timed(began)
     wanted = _sample_of(server, session_id)
-    _check(sample, wanted, "the library")
+    check_equal(sample, wanted, _TEMPLATE, "the library")
     del sample
 
     began = time.monotonic()
@@ -105,7 +105,7 @@ def _from_records(server: Server, session_id: str, routing: RoutingSpec) -> Coll
     ids = found["metadata"]["accumulated_token_ids"]
     merged = assemble_records(found["records"], ids, routing.num_layers, _TOKENIZER.decode)
     straightforward = timed(began)
-    _check(_as_sent(merged, wanted), wanted, "the straightforward way")
+    check_equal(_as_sent(merged, wanted), wanted, _TEMPLATE, "the straightforward way")
     return Collect(
         sent,
         size,
@@ -130,11 +130,17 @@ def _as_sent(merged: Sample, wanted: Sample) -> Sample:
     return sample
 
 
-def _check(made: Sample, wanted: Sample, who: str) -> None:
-    """
+def check_equal(made: Sample, wanted: Sample, template: Sample, who: str) -> None:
+    """Whether two ways give a trainer the same.
+
+    Args:
+        made: by one of them.
+        wanted: the other's, laid over the template.
+        who: the one, for the error's text.
+
     Raises:
         BenchError: they are not equal, bit for bit.
     """
-    faults = differences(made, wanted, _TEMPLATE)
+    faults = differences(made, wanted, template)
     if faults:
         raise BenchError(f"{who} makes another sample of the records: {', '.join(faults)}")
