@@ -1,8 +1,9 @@
 """Runs `sample-wire bench server` and prints its report as the Markdown of README.md.
 
-    python benchmarks/server_report.py [--quick] [--write] [--sessions N ...]
+    python benchmarks/server_report.py [--quick] [--write] [--run FILE] [--sessions N ...]
 
-It takes the command's options of size.  --write puts the report into README.md, between its two
+It takes the command's options of size.  --run takes what the command wrote by --json on this
+machine, instead of measuring anew.  --write puts the report into README.md, between its two
 markers, and the plot beside it.
 """
 
@@ -16,6 +17,8 @@ from typing import Final
 
 # Run as a file, only this folder is on the path, and the benchmarks import each other by name.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import msgspec
 
 from benchmarks._machine import cpu, describe
 from benchmarks.report import README, replaced
@@ -42,10 +45,14 @@ def main(arguments: Sequence[str]) -> None:
     """Runs the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_scale_arguments(parser)
+    parser.add_argument("--run", metavar="FILE", type=Path, help="a run that was kept as JSON")
     parser.add_argument("--write", action="store_true", help="put it into README.md, and the plot")
     options = parser.parse_args(arguments)
     command = " ".join(["python benchmarks/server_report.py", *arguments])
-    run = measure(scale_of(options), Progress())
+    if options.run is None:
+        run = measure(scale_of(options), Progress())
+    else:
+        run = msgspec.json.decode(options.run.read_bytes(), type=Run)
     report = server_report(run, command)
     print(report)
     if options.write:

@@ -25,8 +25,8 @@ from .site import Seen, Site, running
 from .trainer import RECORDS, SAMPLES, Collect, collect_records, collect_samples
 
 _WARM_UP_TURNS: Final = 2
-# Parts of a session that the curve has points for, beside the whole.
-_CURVE: Final = (0.1, 0.2, 0.5)
+# Parts of a session that the curve has points for.
+_CURVE: Final = (0.1, 0.2, 0.5, 1.0)
 # A dump, what it parses to, and a quarter for the rest.
 _DUMPS_IN_MEMORY: Final = 2.25
 
@@ -59,7 +59,7 @@ def _leg(scale: Scale, progress: Progress, *, incremental: bool) -> Leg:
 
     step("starting the servers")
     with running(scale, incremental=incremental) as site:
-        _warm_up(site, scale)
+        _point(site, scale, _WARM_UP_TURNS)  # what is done first is no part of what is measured
         step(f"sessions {scale.sessions}, turns {scale.turns}")
         before = site.resident_bytes()
         talked, seen = _quiet(site, scale)
@@ -68,9 +68,8 @@ def _leg(scale: Scale, progress: Progress, *, incremental: bool) -> Leg:
         samples = _samples(site, scale, talked.session_ids)
         step("collecting records")
         records = _records(site, scale, talked.session_ids)
-        step("collecting sessions of several lengths, with no chat meanwhile")
-        whole = _point(site, scale.turns, talked.session_ids[:1])
         site.delete(talked.session_ids)
+        step("collecting sessions of several lengths, with no chat meanwhile")
         return Leg(
             incremental,
             quiet=Load(
@@ -83,15 +82,8 @@ def _leg(scale: Scale, progress: Progress, *, incremental: bool) -> Leg:
             resident_per_session=_grown(before, after, scale.sessions),
             samples=samples,
             records=records,
-            curve=[*_shorter(site, scale), whole],
+            curve=[*_curve(site, scale)],
         )
-
-
-def _warm_up(site: Site, scale: Scale) -> None:
-    """What is done for the first time is no part of what is measured."""
-    session_ids = _short_session(site, scale, _WARM_UP_TURNS)
-    _point(site, _WARM_UP_TURNS, session_ids)
-    site.delete(session_ids)
 
 
 def _quiet(site: Site, scale: Scale) -> tuple[Talked, Seen]:
@@ -139,26 +131,21 @@ def _collecting(
     )
 
 
-def _shorter(site: Site, scale: Scale) -> Iterator[Point]:
-    """The curve but for its end: sessions of fewer turns, the shortest first."""
-    sizes = {max(round(part * scale.turns), 1) for part in _CURVE}
-    for turns in sorted(sizes - {scale.turns}):
-        session_ids = _short_session(site, scale, turns)
-        yield _point(site, turns, session_ids)
-        site.delete(session_ids)
+def _curve(site: Site, scale: Scale) -> Iterator[Point]:
+    """Sessions of several lengths, the shortest first."""
+    for turns in sorted({max(round(part * scale.turns), 1) for part in _CURVE}):
+        yield _point(site, scale, turns)
 
 
-def _short_session(site: Site, scale: Scale, turns: int) -> list[str]:
+def _point(site: Site, scale: Scale, turns: int) -> Point:
+    """A session of so many turns, collected by both paths and ended."""
     scale = msgspec.structs.replace(scale, sessions=1, turns=turns)
-    return site.agent.start(talk, site.url, scale, f"{turns} turns").result().session_ids
-
-
-def _point(site: Site, turns: int, session_ids: list[str]) -> Point:
-    """One session of so many turns, collected by both paths."""
+    session_ids = site.agent.start(talk, site.url, scale, f"{turns} turns").result().session_ids
     collecting = site.trainer.start(collect_samples, site.url, session_ids)
     collecting.end()
     samples = collecting.result()
     records = site.trainer.start(collect_records, site.url, session_ids, site.routing).result()
+    site.delete(session_ids)
     both = {SAMPLES: samples[0], RECORDS: records[0]}
     return Point(
         turns,

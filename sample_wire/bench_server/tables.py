@@ -13,9 +13,12 @@ from .trainer import LIBRARY, SAMPLES, STRAIGHTFORWARD
 Rows = list[list[str]]
 _HEAD: Final = ("records-GET", "samples-POST", "ratio", "no collects")
 MIB: Final = 2**20
-_EQUAL: Final = (
-    "The records' sample and the server's were equal, bit for bit, in every session: tokens, text, "
-    "mask,\nlog-probs, R3, and all other fields; the straightforward way makes no metadata."
+_EXPLAINED: Final = (
+    "records-GET: the client gets all records and makes the sample, in the straightforward way of\n"
+    "the reference system (parse, decode, merge by deep copies) or by this library's assembly.\n"
+    "samples-POST: the server makes it.  collect: from the request to the sample, mean of the\n"
+    "sessions.  meanwhile: while a reply was on its way; no collects: the agent alone.\n"
+    "All samples were equal by all ways, bit for bit; the straightforward one has no metadata."
 )
 
 
@@ -25,7 +28,7 @@ def report_text(run: Run) -> str:
     for leg in run.legs:
         parts += ["", f"{title(leg)}: {memory_line(leg, run.scale)}"]
         parts += text_table(leg_rows(leg, run.scale), left={0})
-    parts += ["", _EQUAL, "", *text_table(target_rows(run), left={0})]
+    parts += ["", _EXPLAINED, "", *text_table(target_rows(run), left={0})]
     return "\n".join([*parts, "", f"The whole run took {seconds(run.wall_s)}."])
 
 
@@ -35,7 +38,7 @@ def report_markdown(run: Run) -> str:
     for leg in run.legs:
         parts += [f"### {title(leg)}", markdown_table(leg_rows(leg, run.scale))]
         parts.append(f"{memory_line(leg, run.scale)}.")
-    parts += [_EQUAL, "### Held against what was asked for", markdown_table(target_rows(run))]
+    parts += [_EXPLAINED, "### Held against what was asked for", markdown_table(target_rows(run))]
     return "\n\n".join([*parts, f"The whole run took {seconds(run.wall_s)}."])
 
 
@@ -130,7 +133,7 @@ def target_rows(run: Run) -> Rows:
         for what, bound, found, holds in _targets(leg, run.scale):
             verdict = "met" if holds else "**missed**"
             if not _is_full(run.scale):
-                verdict = "for the full scale"
+                verdict = "at full scale only"
             rows.append([f"{title(leg)}: {what}", bound, found, verdict])
     return [["", "asked for", "found", ""], *rows]
 

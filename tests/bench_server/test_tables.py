@@ -86,7 +86,7 @@ def test_a_figure_is_held_against_what_was_asked_for(row: list[str], verdict: st
 
 def test_what_was_asked_for_is_for_the_full_scale() -> None:
     _, *rows = target_rows(run(leg(), scale=QUICK))
-    assert {row[-1] for row in rows} == {"for the full scale"}
+    assert {row[-1] for row in rows} == {"at full scale only"}
 
 
 def test_more_sessions_than_the_full_scale_has_are_held_against_it_too() -> None:
