@@ -88,7 +88,7 @@ def layouts_table(table: LayoutTable) -> str:
         else [way, _NOT_HERE, *([""] * (len(head) - 2))]
         for way in WAYS
     ]
-    return _table(head, rows)
+    return markdown_table([head, *rows])
 
 
 def duration(seconds: float) -> str:

@@ -41,6 +41,10 @@ def server_report(run: Run, command: str) -> str:
     return "\n\n".join(["\n".join(describe(command, seed)), plot, report_markdown(run)])
 
 
+def _kept(path: Path) -> Run:
+    return msgspec.json.decode(path.read_bytes(), type=Run)
+
+
 def main(arguments: Sequence[str]) -> None:
     """Runs the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -49,10 +53,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--write", action="store_true", help="put it into README.md, and the plot")
     options = parser.parse_args(arguments)
     command = " ".join(["python benchmarks/server_report.py", *arguments])
-    if options.run is None:
-        run = measure(scale_of(options), Progress())
-    else:
-        run = msgspec.json.decode(options.run.read_bytes(), type=Run)
+    run = _kept(options.run) if options.run else measure(scale_of(options), Progress())
     report = server_report(run, command)
     print(report)
     if options.write:

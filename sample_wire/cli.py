@@ -111,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     bench = commands.add_parser("bench", help="measure encode and decode on this machine")
     bench.add_argument("--shape", choices=tuple(SHAPES), help="one shape instead of all")
     bench.set_defaults(run=_bench)
-    benches = bench.add_subparsers(title="of servers", metavar="server")
+    benches = bench.add_subparsers(title="of servers instead", metavar="[server ...]")
     benching.add_arguments(benches.add_parser("server", help="collect sessions under load"))
 
     demo = commands.add_parser("demo", help="run a rollout on this machine, or send a recorded one")

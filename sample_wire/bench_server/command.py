@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NoReturn
 
+import msgspec
+
 if TYPE_CHECKING:
     from .figures import Run
     from .scale import Scale
@@ -32,7 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.description = (
         "Collects sessions by both paths, records-GET and samples-POST, while an agent chats: "
-        "server, engine, agent, trainer and a prober of /health are processes on this machine."
+        "server, engine, agent, trainer and a prober of /health are processes on this machine. "
+        "Sizes that are not given are the production shape's, and take minutes."
     )
     add_scale_arguments(parser)
     parser.add_argument("--json", metavar="FILE", help="write all figures as JSON too")
@@ -53,8 +56,6 @@ def scale_of(options: argparse.Namespace) -> Scale:
     Raises:
         ValueError: sizes that do not hold.
     """
-    import msgspec
-
     from .scale import QUICK, Scale
 
     given = {name: value for name in _SIZES if (value := getattr(options, name)) is not None}
@@ -70,6 +71,8 @@ def run(options: argparse.Namespace) -> int:
         SystemExit: 2, for arguments that do not hold.
     """
     refuse: Callable[[str], NoReturn] = options.refuse_usage
+    if options.shape is not None:
+        refuse("--shape is for encode and decode alone")
     try:
         from ..demo.progress import Progress
         from .measure import measure
@@ -96,8 +99,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _write_files(options: argparse.Namespace, found: Run) -> None:
-    import msgspec
-
     from .plot import plot_svg
 
     if options.json is not None:

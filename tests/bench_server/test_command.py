@@ -116,6 +116,13 @@ def test_sizes_that_do_not_hold_are_refused(
     assert told in capsys.readouterr().err
 
 
+def test_a_shape_of_the_other_benchmark_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as refused:
+        cli.main(["bench", "--shape", "S", "server"])
+    assert refused.value.code == 2
+    assert "--shape is for encode and decode alone" in capsys.readouterr().err
+
+
 @pytest.mark.skipif(not Path("/proc/meminfo").exists(), reason="only Linux tells the free memory")
 def test_records_that_the_memory_cannot_hold_are_refused_at_once(
     capsys: pytest.CaptureFixture[str],
