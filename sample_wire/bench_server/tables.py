@@ -26,7 +26,7 @@ def report_text(run: Run) -> str:
     """The whole report for a terminal."""
     parts = [scale_line(run.scale)]
     for leg in run.legs:
-        parts += ["", f"{title(leg)}: {memory_line(leg, run.scale)}"]
+        parts += ["", f"{title(leg)}.  {memory_line(leg, run.scale)}"]
         parts += text_table(leg_rows(leg, run.scale), left={0})
     parts += ["", _EXPLAINED, "", *text_table(target_rows(run), left={0})]
     return "\n".join([*parts, "", f"The whole run took {seconds(run.wall_s)}."])
@@ -59,9 +59,9 @@ def memory_line(leg: Leg, scale: Scale) -> str:
     """What a session takes in the server."""
     grown = leg.resident_per_session
     if grown is None:
-        return "this system does not tell the server's resident set"
+        return "This system does not tell the server's resident set"
     return (
-        f"server RSS for each session {size(grown)}, {grown / scale.narrow_bytes():.2f}x of its "
+        f"Server RSS for each session {size(grown)}, {grown / scale.narrow_bytes():.2f}x of its "
         "narrow R3 and int32 ids"
     )
 

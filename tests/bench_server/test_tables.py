@@ -58,7 +58,7 @@ def test_a_figure_stands_in_its_row_and_column(row: list[str]) -> None:
 
 def test_a_sessions_memory_is_told_beside_its_rows_and_ids() -> None:
     assert memory_line(leg(), FULL) == (
-        "server RSS for each session 30.0 MiB, 1.20x of its narrow R3 and int32 ids"
+        "Server RSS for each session 30.0 MiB, 1.20x of its narrow R3 and int32 ids"
     )
 
 
@@ -106,7 +106,7 @@ def test_the_terminals_report_fits_its_width_and_has_both_legs() -> None:
     assert text.startswith(
         "Sessions: 2, of 50 turns of 2,060 tokens; R3: 25 layers x top 10 of 256 experts.\n"
     )
-    assert text.index("R3 full-prefix: server") < text.index("R3 incremental: server")
+    assert text.index("R3 full-prefix.  Server") < text.index("R3 incremental.  Server")
     assert text.endswith("The whole run took 300 s.")
 
 
