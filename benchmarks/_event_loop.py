@@ -12,16 +12,14 @@ import sys
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
-from time import perf_counter_ns
 from typing import Any, Final, NamedTuple
 
 from benchmarks._client import CHECKSUM_BYTES, LENGTH_BYTES, LOOPBACK, REQUEST
+from sample_wire.bench_server.ticker import Ticker
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-TICK_S: Final = 0.001
 SLICE_BYTES: Final = 256 * 1024
 TIMEOUT_S: Final = 120.0
-_NS: Final = 1e-9
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -74,33 +72,6 @@ def idle_gap_s(window_s: float) -> float:
         return ticker.longest_s
 
     return asyncio.run(idle())
-
-
-class Ticker:
-    """Ticks while the block runs; afterwards `longest_s` is its longest gap."""
-
-    def __init__(self) -> None:
-        self.longest_s = 0.0
-        self._last_ns = 0
-
-    async def __aenter__(self) -> Ticker:
-        self._last_ns = perf_counter_ns()
-        self._task = asyncio.create_task(self._run())
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._tick()
-        self._task.cancel()
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(TICK_S)
-            self._tick()
-
-    def _tick(self) -> None:
-        now_ns = perf_counter_ns()
-        self.longest_s = max(self.longest_s, (now_ns - self._last_ns) * _NS)
-        self._last_ns = now_ns
 
 
 async def _serve(jobs: Mapping[str, Job], rounds: int) -> dict[str, list[float]]:

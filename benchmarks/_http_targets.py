@@ -24,9 +24,9 @@ from benchmarks._session_memory import WARM_UP_TURNS
 from benchmarks._session_server import Call
 from benchmarks._session_targets import affordable_turns, at_shape
 from benchmarks._site import Site, serving
-from benchmarks._straightforward import assemble_records
 from benchmarks._timing import Effort
 from sample_wire import Sample
+from sample_wire.bench_server.straightforward import assemble_records
 
 NUM_COLLECTED: Final = 8
 _ARRAYS: Final = ("tokens", "loss_mask", "rollout_log_probs", "rollout_routed_experts")

@@ -18,19 +18,21 @@ _PACKAGES: Final = (
 _GIB: Final = 2**30
 
 
-def describe(command: str) -> list[str]:
+def describe(command: str, seed: int = SEED) -> list[str]:
     """Machine, versions, date, seed and command, one Markdown list item each."""
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return [
-        f"- CPU: {_cpu_model()}, {os.cpu_count()} cores; memory: {memory_bytes / _GIB:.1f} GiB",
+        f"- CPU: {cpu()}; memory: {memory_bytes / _GIB:.1f} GiB",
         f"- System: {_system()}; transparent huge pages: {_huge_pages()}",
         f"- Python {platform.python_version()}; {', '.join(map(_version, _PACKAGES))}",
-        f"- Date: {datetime.now(UTC):%Y-%m-%d}; seed: {SEED}; command: `{command}`",
+        f"- Date: {datetime.now(UTC):%Y-%m-%d}; seed: {seed}; command: `{command}`",
     ]
 
 
-def _cpu_model() -> str:
-    return _line_of(Path("/proc/cpuinfo"), "model name") or platform.processor() or "unknown"
+def cpu() -> str:
+    """The processor, and how many cores of it there are."""
+    model = _line_of(Path("/proc/cpuinfo"), "model name") or platform.processor() or "unknown"
+    return f"{model}, {os.cpu_count()} cores"
 
 
 def _line_of(path: Path, key: str) -> str | None:

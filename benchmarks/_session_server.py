@@ -21,11 +21,11 @@ import numpy.typing as npt
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from benchmarks._client import LOOPBACK
-from benchmarks._event_loop import TICK_S, Ticker
 from sample_wire.adapters.server import ServerSettings, create_app
 from sample_wire.adapters.server.processes import serve_on
 from sample_wire.adapters.server.upstream import Engine, EngineReply
 from sample_wire.assembly import RoutingSpec
+from sample_wire.bench_server.ticker import TICK_S, Ticker
 from sample_wire.session import Message
 
 CALLS_PATH: Final = "/benchmark/calls"

@@ -20,11 +20,11 @@ from benchmarks._assembly import Record, Session, has_pybase64, session_of
 from benchmarks._figures import Result, Results, times_of
 from benchmarks._memory import has_resident_peak, status_bytes
 from benchmarks._session_memory import session_growth
-from benchmarks._straightforward import assemble_records, kept_record
 from benchmarks._timing import Effort, compare
 from sample_wire import Payload, encode_samples
 from sample_wire.adapters.engines import turn_reader
 from sample_wire.assembly import Turn, TurnReader, assemble_turns
+from sample_wire.bench_server.straightforward import assemble_records
 
 # The straightforward way takes seconds a call at P.
 _STRAIGHTFORWARD_ROUNDS: Final = 3
@@ -127,6 +127,16 @@ def build(session: Session, num_records: int) -> Built:
             records.append(kept_record(record, reply))
             records_bytes += _resident_bytes() - before
     return Built(reader, turns, records, read_s, parse_s, records_bytes or None)
+
+
+def kept_record(record: Record, reply: Any) -> Record:
+    """A record as a server keeps it that parses every reply.
+
+    Args:
+        record: a session's, its ids as an array.
+        reply: what json.loads made of its reply.
+    """
+    return {"request": {"input_ids": record["request"]["input_ids"].tolist()}, "response": reply}
 
 
 def affordable_turns(session: Session) -> int:

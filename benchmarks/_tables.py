@@ -9,6 +9,7 @@ from benchmarks._figures import MEASURED, PER_SECOND, TARGETS, Result, Results, 
 from benchmarks._formats import OPERATIONS, FormatRow, FormatTable, Operation
 from benchmarks._layouts import EXACT, SOURCES, WAYS, LayoutTable
 from benchmarks._peers import FORMATS, OURS
+from sample_wire._report import markdown_table
 
 _NOT_HERE: Final = "not installed"
 
@@ -22,7 +23,7 @@ def targets_table(results: Results) -> str:
         for key, target in TARGETS.items()
     ]
     head = ["row", "target", "median", "min", "peer in the same run", "peer / ours", "verdict"]
-    return _table(head, rows)
+    return markdown_table([head, *rows])
 
 
 def measured_table(results: Results) -> str:
@@ -34,7 +35,7 @@ def measured_table(results: Results) -> str:
         for key, figure in MEASURED.items()
     ]
     head = ["row", "median", "min", "peer in the same run", "peer / ours", "measured at"]
-    return _table(head, rows)
+    return markdown_table([head, *rows])
 
 
 def formats_table(table: FormatTable) -> str:
@@ -46,7 +47,7 @@ def formats_table(table: FormatTable) -> str:
         else [name, _NOT_HERE, "", "", "", "", ""]
         for name in FORMATS
     ]
-    return _table(head, rows)
+    return markdown_table([head, *rows])
 
 
 def losses_text(table: FormatTable) -> str:
@@ -67,7 +68,7 @@ def sizes_table(tables: Sequence[FormatTable]) -> str:
         if name != OURS[1]:  # the same bytes as unjoined
             shown = "sample_wire" if name == OURS[0] else name
             rows.append([shown, *(_size_cell(table, name) for table in tables)])
-    return _table(head, rows)
+    return markdown_table([head, *rows])
 
 
 def layouts_table(table: LayoutTable) -> str:
@@ -87,7 +88,7 @@ def layouts_table(table: LayoutTable) -> str:
         else [way, _NOT_HERE, *([""] * (len(head) - 2))]
         for way in WAYS
     ]
-    return _table(head, rows)
+    return markdown_table([head, *rows])
 
 
 def duration(seconds: float) -> str:
@@ -164,8 +165,3 @@ def _time_cell(table: FormatTable, row: FormatRow, operation: Operation) -> str:
         return duration(seconds)
     ratio = seconds / table.ours(row, operation).times[operation].median_s
     return f"{duration(seconds)} ({_digits(ratio)}x)"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

@@ -64,17 +64,17 @@ def make_report(effort: Effort, command: str) -> str:
     return "\n\n".join(parts)
 
 
-def replaced(text: str, report: str) -> str:
+def replaced(text: str, report: str, begin_mark: str = BEGIN, end_mark: str = END) -> str:
     """The README's text with the report between its markers.
 
     Raises:
         ValueError: the markers are not there, once each and in order.
     """
-    head, begin, rest = text.partition(BEGIN)
-    old, end, tail = rest.partition(END)
-    if not (begin and end) or BEGIN in old + tail or END in head + tail:
+    head, begin, rest = text.partition(begin_mark)
+    old, end, tail = rest.partition(end_mark)
+    if not (begin and end) or begin_mark in old + tail or end_mark in head + tail:
         raise ValueError("the README needs both markers, once each and in order")
-    return f"{head}{BEGIN}\n\n{report}\n\n{END}{tail}"
+    return f"{head}{begin}\n\n{report}\n\n{end}{tail}"
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -28,11 +28,11 @@ from benchmarks._session_targets import (
     incremental_replies,
     session_memory,
 )
-from benchmarks._straightforward import assemble_records
 from benchmarks._timing import Effort
 from sample_wire import encode_samples
 from sample_wire.adapters.engines import turn_reader
 from sample_wire.assembly import Turn, TurnReader, assemble_turns
+from sample_wire.bench_server.straightforward import assemble_records
 
 NUM_TURNS = 8
 # What a session may hold beside its rows and ids: a buffer that is not full, and small objects.

@@ -8,8 +8,9 @@ from time import perf_counter
 import pytest
 
 from benchmarks._data import sample_of
-from benchmarks._event_loop import TICK_S, Job, idle_gap_s, longest_gaps_s, send_sliced, send_whole
+from benchmarks._event_loop import Job, idle_gap_s, longest_gaps_s, send_sliced, send_whole
 from sample_wire import Payload, encode_samples
+from sample_wire.bench_server.ticker import TICK_S
 
 BUSY_S = 0.02
 

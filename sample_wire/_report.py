@@ -91,6 +91,12 @@ def text_table(rows: Sequence[Sequence[str]], *, left: Collection[int]) -> list[
     ]
 
 
+def markdown_table(rows: Sequence[Sequence[str]]) -> str:
+    """A table of Markdown; rows as for text_table."""
+    head, *others = rows
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *others))
+
+
 def printable(text: str) -> str:
     """The text with all but printable ASCII escaped: a payload must not drive a terminal."""
     if text.isascii() and text.isprintable():

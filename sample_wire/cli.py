@@ -28,6 +28,7 @@ from ._tree_report import tree_text
 from .adapters.server import command as serving
 from .assembly import AssemblyResult
 from .bench import SHAPES, bench_lines
+from .bench_server import command as benching
 from .codec import decode_samples, encode_samples
 from .demo import command as demonstrating
 from .errors import AssemblyError, DecodeError, SampleWireError
@@ -110,6 +111,8 @@ def _parser() -> argparse.ArgumentParser:
     bench = commands.add_parser("bench", help="measure encode and decode on this machine")
     bench.add_argument("--shape", choices=tuple(SHAPES), help="one shape instead of all")
     bench.set_defaults(run=_bench)
+    benches = bench.add_subparsers(title="of servers instead", metavar="[server ...]")
+    benching.add_arguments(benches.add_parser("server", help="collect sessions under load"))
 
     demo = commands.add_parser("demo", help="run a rollout on this machine, or send a recorded one")
     demonstrating.add_arguments(demo)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import multiprocessing.connection
 import multiprocessing.process
 import multiprocessing.resource_tracker
 import os
@@ -24,27 +25,28 @@ from ..adapters.server.processes import end_with_the_parent
 _GRACE_S: Final = 5.0
 _BLAS_THREADS: Final = "OPENBLAS_NUM_THREADS"
 
-Serve = Callable[[socket.socket, Any], None]
+HandedOver = socket.socket | multiprocessing.connection.Connection
+Serve = Callable[[Any, Any], None]
 
 
 @contextlib.contextmanager
 def serving(
-    name: str, sock: socket.socket, serve: Serve, settings: object
+    name: str, end: HandedOver, serve: Serve, settings: object
 ) -> Iterator[multiprocessing.process.BaseProcess]:
-    """Serves on a socket from a process of its own while the block runs.
+    """Serves on a socket or a pipe from a process of its own while the block runs.
 
     Args:
         name: of the process.
-        sock: listens; handed over to the process.
-        serve: called there with the socket and the settings; serves until SIGTERM.  Both are
+        end: a socket that listens, or an end of a pipe; handed over to the process.
+        serve: called there with the end and the settings; serves until SIGTERM.  Both are
             pickled, so it is a function of a module.
         settings: for it.
     """
     process = multiprocessing.get_context("spawn").Process(
-        target=_serve, name=name, args=(sock, serve, settings), daemon=True
+        target=_serve, name=name, args=(end, serve, settings), daemon=True
     )
     try:
-        with sock, _interrupts_held_back(), _one_blas_thread():
+        with end, _interrupts_held_back(), _one_blas_thread():
             process.start()
         yield process
     finally:
@@ -90,6 +92,6 @@ def _one_blas_thread() -> Iterator[None]:
         del os.environ[_BLAS_THREADS]
 
 
-def _serve(sock: socket.socket, serve: Serve, settings: object) -> None:
+def _serve(end: HandedOver, serve: Serve, settings: object) -> None:
     threading.Thread(target=end_with_the_parent, daemon=True).start()
-    serve(sock, settings)
+    serve(end, settings)

@@ -16,8 +16,9 @@ import msgspec
 from ..adapters.server import ServerSettings, create_app
 from ..adapters.server.processes import bound, serve_on, url_of
 from ..errors import SampleWireError
-from .engine import Engine, EngineSettings
+from .engine import EngineSettings, ReplaySettings
 from .engine.app import create_app as create_engine_app
+from .engine.serving import engine_of
 from .processes import Serve, serving
 
 # Both begin to listen before they start; this is for starting on a busy machine.
@@ -35,13 +36,19 @@ class Servers:
         server: the session server's settings.
         engine: of the embedded engine; None where server.engine_url names one that runs.
         stack: ends them.
+        serve: how the session server is served, see `serving`; None as the command does.
 
     Attributes:
         engine_url, server_url: where they listen.
+        server_pid: the session server's process.
     """
 
     def __init__(
-        self, server: ServerSettings, engine: EngineSettings | None, stack: contextlib.ExitStack
+        self,
+        server: ServerSettings,
+        engine: EngineSettings | ReplaySettings | None,
+        stack: contextlib.ExitStack,
+        serve: Serve | None = None,
     ) -> None:
         self._processes: list[multiprocessing.process.BaseProcess] = []
         self._stack = stack
@@ -49,7 +56,10 @@ class Servers:
         if engine is not None:
             self.engine_url = self._start("embedded engine", _serve_engine, engine)
             server = msgspec.structs.replace(server, engine_url=self.engine_url)
-        self.server_url = self._start("session server", _serve_sessions, server)
+        self.server_url = self._start("session server", serve or _serve_sessions, server)
+        pid = self._processes[-1].pid
+        assert pid is not None
+        self.server_pid = pid
 
     def wait(self) -> None:
         """Returns when both answer.
@@ -80,8 +90,8 @@ class Servers:
         return url
 
 
-def _serve_engine(sock: socket.socket, settings: EngineSettings) -> None:
-    serve_on(sock, create_engine_app(Engine(settings)))
+def _serve_engine(sock: socket.socket, settings: EngineSettings | ReplaySettings) -> None:
+    serve_on(sock, create_engine_app(engine_of(settings)))
 
 
 def _serve_sessions(sock: socket.socket, settings: ServerSettings) -> None:

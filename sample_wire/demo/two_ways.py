@@ -94,7 +94,7 @@ class TwoWays:
             payload_s.append(time.perf_counter() - started)
             started = time.perf_counter()
             records = await self._sent("GET", session_url)
-            num_turns, assembled = self._assembled(records)
+            num_turns, assembled = assembled_from(records, self._tokenizer, self._routing)
             records_s.append(time.perf_counter() - started)
         return BothWays(
             payload=body,
@@ -111,18 +111,30 @@ class TwoWays:
         response = await self._http.request(method, url)
         return response.raise_for_status().content
 
-    def _assembled(self, text: bytes) -> tuple[int, Sample]:
-        dump = msgspec.json.decode(text, type=_Dump)
-        result = assemble(
-            [_as_exchanged(record) for record in dump.records],
-            accumulated_token_ids=dump.metadata.accumulated_token_ids,
-            max_trim_tokens=dump.metadata.max_trim_tokens,
-            decode_text=self._tokenizer.decode,
-            routing=self._routing,
-            decode_base64=fast_base64(),
-        )
-        sample: Sample = result.samples[0]
-        return len(dump.records), sample
+
+def assembled_from(
+    text: bytes | bytearray, tokenizer: TokenizerAdapter, routing: RoutingSpec | None
+) -> tuple[int, Sample]:
+    """The number of records in a dump, and the sample that the library makes of them.
+
+    Args:
+        text: what GET /sessions/{id} answered.
+        tokenizer, routing: the server's.
+
+    Raises:
+        SampleWireError: they make no sample.
+    """
+    dump = msgspec.json.decode(text, type=_Dump)
+    result = assemble(
+        [_as_exchanged(record) for record in dump.records],
+        accumulated_token_ids=dump.metadata.accumulated_token_ids,
+        max_trim_tokens=dump.metadata.max_trim_tokens,
+        decode_text=tokenizer.decode,
+        routing=routing,
+        decode_base64=fast_base64(),
+    )
+    sample: Sample = result.samples[0]
+    return len(dump.records), sample
 
 
 def _as_exchanged(record: _Record) -> dict[str, Any]:

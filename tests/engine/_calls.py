@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from sample_wire.adapters.tokenizer import ByteChatML
 from sample_wire.demo.engine import EngineSettings
+from sample_wire.demo.engine.settings import ModelSettings
 
 # Long enough for a busy machine; only a broken test waits it out.
 PATIENCE_S: Final = 60
@@ -55,7 +56,7 @@ def prompt_of(
     return TOKENIZER.render(messages, tools, {})
 
 
-def rows_of(text: str, settings: EngineSettings = SETTINGS) -> npt.NDArray[np.int32]:
+def rows_of(text: str, settings: ModelSettings = SETTINGS) -> npt.NDArray[np.int32]:
     """Routing rows as the engine sends them: [rows, L, K]."""
     array = np.frombuffer(base64.b64decode(text, validate=True), "<i4")
     return array.reshape(-1, settings.num_layers, settings.top_k)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import sample_wire as sw
-from sample_wire._report import printable, summary_text, text_table
+from sample_wire._report import markdown_table, printable, summary_text, text_table
 from sample_wire.inspection import inspect_payload
 
 
@@ -128,3 +128,8 @@ def test_a_table_aligns_the_named_columns_to_the_left() -> None:
         "  1  x          10",
         "200  long name   3",
     ]
+
+
+def test_a_table_of_markdown_has_its_head_first() -> None:
+    rows = [["", "bytes"], ["one", "1"], ["other", "22"]]
+    assert markdown_table(rows) == "|  | bytes |\n| --- | --- |\n| one | 1 |\n| other | 22 |"

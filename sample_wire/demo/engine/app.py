@@ -16,9 +16,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ...adapters.server.disconnects import ClientGoneError, unless_gone
+from ...adapters.server.sending import SlicedResponse
 from ...adapters.tokenizer import CHATML
-from .engine import Engine, Generation
-from .replies import Replies
+from .generation import Generates, Generation
+from .replies import Replies, Reply, ReplyText
 from .requests import (
     BadRequestError,
     ChatRequest,
@@ -31,6 +32,7 @@ from .requests import (
 
 # Requests that are generated at a time; the others wait.
 _NUM_THREADS: Final = 4
+_JSON_TYPE: Final = "application/json"
 _Handler = Callable[["EngineApp", Request], Awaitable[Response]]
 
 
@@ -44,7 +46,7 @@ class AbortRequest(msgspec.Struct):
 class EngineApp:
     """What the routes share: the engine, and the limit on requests at a time."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Generates) -> None:
         self.engine = engine
         self._limiter = anyio.CapacityLimiter(_NUM_THREADS)
 
@@ -73,7 +75,7 @@ class EngineApp:
                 aborted.set()  # the thread of a client that has gone would go on for nobody
 
 
-def create_app(engine: Engine) -> Starlette:
+def create_app(engine: Generates) -> Starlette:
     """The embedded engine as an ASGI application in SGLang's contract."""
     app = EngineApp(engine)
 
@@ -101,7 +103,7 @@ async def _generate(app: EngineApp, request: Request) -> Response:
     except BadRequestError as error:
         return _json({"error": {"message": str(error)}}, 400)
     replies = Replies(app.engine.settings, job, received=received, dispatched=time.time())
-    return _json(replies.generate(await app.run(job, request)))
+    return _sent(replies.generate(await app.run(job, request)))
 
 
 async def _chat(app: EngineApp, request: Request) -> Response:
@@ -112,7 +114,7 @@ async def _chat(app: EngineApp, request: Request) -> Response:
     except BadRequestError as error:
         return _refused(error)
     replies = Replies(app.engine.settings, job, received=received, dispatched=time.time())
-    return _json(replies.chat(body, await app.run(job, request)))
+    return _sent(replies.chat(body, await app.run(job, request)))
 
 
 async def _abort(app: EngineApp, request: Request) -> Response:
@@ -176,4 +178,10 @@ def _refused(error: BadRequestError) -> Response:
 
 
 def _json(body: Any, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(body), status, media_type="application/json")
+    return Response(msgspec.json.encode(body), status, media_type=_JSON_TYPE)
+
+
+def _sent(reply: Reply | list[Reply]) -> Response:
+    """A reply whose routing, a hundred megabytes maybe, is made while it is sent."""
+    text = ReplyText(reply)
+    return SlicedResponse(text, _JSON_TYPE, text.nbytes)

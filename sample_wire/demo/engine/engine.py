@@ -2,60 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Callable, Sequence
 
 from .cache import PrefixCache
+from .generation import ABORT, Generation
 from .grammar import TOKENIZER, StructuralTag, turn_grammar
 from .model import KVState, Model, RouterChoice
+from .running import Running
 from .sampling import Sampler, SamplingParams
 from .schema import Allowed, Grammar
 from .settings import EngineSettings
 
-FinishReason = dict[str, Any]
 
-ABORT: Final[FinishReason] = {
-    "type": "abort",
-    "message": "Aborted",
-    "status_code": None,
-    "err_type": None,
-}
-
-
-@dataclass(slots=True)
-class Generation:
-    """One output.
-
-    Attributes:
-        prompt: the prompt's ids.
-        ids, log_probs: the output's ids, the one that stopped it included, and their log-probs
-            in nats.
-        finish_reason: as SGLang's meta_info has it.
-        num_cached: prompt tokens that came from the prefix cache.
-        routed_NLK: int32 [prompt + output - 1, L, K]: the experts of all tokens but the last,
-            which never went through the model.
-        started, first_token, ended: times in seconds since the epoch.
-    """
-
-    prompt: list[int]
-    ids: list[int] = field(default_factory=list)
-    log_probs: list[float] = field(default_factory=list)
-    finish_reason: FinishReason = field(default_factory=dict)
-    num_cached: int = 0
-    routed_NLK: npt.NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 0, 0), np.int32))
-    started: float = 0.0
-    first_token: float = 0.0
-    ended: float = 0.0
-
-
-class Engine:
+class Engine(Running):
     """A tiny mixture-of-experts model with a prefix cache; stands in for SGLang.
 
     generate may run in several threads.
@@ -68,36 +29,10 @@ class Engine:
     def __init__(
         self, settings: EngineSettings, on_choice: Callable[[RouterChoice], None] | None = None
     ) -> None:
+        super().__init__()
         self.settings = settings
         self._model = Model(settings, on_choice)
         self._cache = PrefixCache(settings.cache_tokens)
-        self._running: list[tuple[str, threading.Event]] = []
-        self._lock = threading.Lock()
-
-    @contextlib.contextmanager
-    def running(self, rid: str) -> Iterator[threading.Event]:
-        """While this is entered, `abort` knows a request by that name; gives what abort sets."""
-        aborted = threading.Event()
-        with self._lock:
-            self._running.append((rid, aborted))
-        try:
-            yield aborted
-        finally:
-            with self._lock:
-                self._running.remove((rid, aborted))
-
-    def abort(self, rid: str) -> None:
-        """Ends the requests of that name; what they have generated so far is answered."""
-        with self._lock:
-            for name, aborted in self._running:
-                if name == rid:
-                    aborted.set()
-
-    def abort_all(self) -> None:
-        """Ends all requests that run or wait."""
-        with self._lock:
-            for _, aborted in self._running:
-                aborted.set()
 
     def generate(
         self,

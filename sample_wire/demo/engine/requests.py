@@ -10,7 +10,7 @@ import msgspec
 from ...errors import SessionError
 from .grammar import TOKENIZER, StructuralTag, read_structural_tag, structural_tag
 from .sampling import SamplingParams, Size
-from .settings import EngineSettings
+from .settings import ModelSettings
 
 ValueT = TypeVar("ValueT")
 
@@ -109,7 +109,7 @@ def parsed(text: bytes, kind: type[ValueT]) -> ValueT:
         raise BadRequestError(str(error)) from None
 
 
-def generate_job(request: GenerateRequest, settings: EngineSettings) -> Job:
+def generate_job(request: GenerateRequest, settings: ModelSettings) -> Job:
     """The job of a /generate request.
 
     Raises:
@@ -130,7 +130,7 @@ def generate_job(request: GenerateRequest, settings: EngineSettings) -> Job:
     )
 
 
-def chat_job(request: ChatRequest, settings: EngineSettings) -> Job:
+def chat_job(request: ChatRequest, settings: ModelSettings) -> Job:
     """The job of a chat request: its token ids if it brings them, else its messages rendered.
 
     Raises:
@@ -200,7 +200,7 @@ def _job(
     params: SamplingParams,
     tag: StructuralTag | None,
     log_probs: bool,
-    settings: EngineSettings,
+    settings: ModelSettings,
 ) -> Job:
     if not prompt or max(prompt) >= TOKENIZER.num_ids:
         raise BadRequestError(f"input_ids must be one id or more, each below {TOKENIZER.num_ids}")

@@ -14,17 +14,25 @@ import uvicorn
 from ...adapters.server.processes import bound, url_of
 from .app import create_app
 from .engine import Engine
+from .generation import Generates
 from .model import RouterChoice
-from .settings import EngineSettings
+from .replay import ReplayEngine
+from .settings import EngineSettings, ReplaySettings
 
 _HOST: Final = "127.0.0.1"
 _KEEPALIVE_S: Final = 600  # tools may take minutes between two turns
 _INTERRUPTED: Final = 130
+_REPLAY_OPTIONS: Final = {
+    "--layers": "num_layers",
+    "--top-k": "top_k",
+    "--experts": "num_experts",
+    "--turn-tokens": "turn_tokens",
+}
 
 
 @contextlib.contextmanager
 def serve_engine(
-    settings: EngineSettings | None = None,
+    settings: EngineSettings | ReplaySettings | None = None,
     *,
     on_choice: Callable[[RouterChoice], None] | None = None,
 ) -> Iterator[str]:
@@ -33,13 +41,14 @@ def serve_engine(
     Leaving ends what it is generating, and the thread.
 
     Args:
-        settings: None takes the defaults.
-        on_choice: is told, from other threads, what every router chose; see RouterChoice.
+        settings: None takes the defaults of EngineSettings.
+        on_choice: is told, from other threads, what every router chose; see RouterChoice.  The
+            replay mode has no routers.
 
     Yields:
         The engine's URL, on a free loopback port.
     """
-    engine = Engine(settings or EngineSettings(), on_choice)
+    engine = engine_of(settings or EngineSettings(), on_choice)
     with bound(_HOST, 0) as sock:
         server = _Server(engine)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
@@ -51,6 +60,16 @@ def serve_engine(
             thread.join()
 
 
+def engine_of(
+    settings: EngineSettings | ReplaySettings,
+    on_choice: Callable[[RouterChoice], None] | None = None,
+) -> Generates:
+    """The engine that the settings are of."""
+    if isinstance(settings, ReplaySettings):
+        return ReplayEngine(settings)
+    return Engine(settings, on_choice)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Serves the embedded engine until a signal comes; returns the exit status."""
     parser = argparse.ArgumentParser(
@@ -58,10 +77,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="The embedded engine, which stands in for SGLang where none is at hand.",
     )
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
-    parser.add_argument("--seed", type=int, default=0, help="of the weights")
+    parser.add_argument("--seed", type=int, default=0, help="of the weights, or of the recipe")
+    _add_replay_arguments(parser)
     arguments = parser.parse_args(argv)
     try:
-        engine = Engine(EngineSettings(seed=arguments.seed))
+        engine = engine_of(_settings(arguments))
         listening = bound(_HOST, arguments.port)
     except (ValueError, OverflowError) as error:
         parser.error(str(error))
@@ -76,10 +96,37 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _add_replay_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--replay",
+        action="store_true",
+        help="answer with seeded noise instead of running a model: at the production shape, unless "
+        "the options below say otherwise",
+    )
+    for option, name in _REPLAY_OPTIONS.items():
+        default = getattr(ReplaySettings(), name)
+        parser.add_argument(option, dest=name, type=int, metavar="N", help=f"(default {default})")
+
+
+def _settings(arguments: argparse.Namespace) -> EngineSettings | ReplaySettings:
+    """The settings that the arguments spell.
+
+    Raises:
+        ValueError: arguments that do not hold, or do not go together.
+    """
+    names = _REPLAY_OPTIONS.values()
+    given = {name: value for name in names if (value := getattr(arguments, name)) is not None}
+    if arguments.replay:
+        return ReplaySettings(seed=arguments.seed, **given)
+    if given:
+        raise ValueError("the sizes of replies need --replay")
+    return EngineSettings(seed=arguments.seed)
+
+
 class _Server(uvicorn.Server):
     """Ends what the engine is generating before it waits for open requests."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Generates) -> None:
         self._engine = engine
         config = uvicorn.Config(
             create_app(engine),
