@@ -117,7 +117,10 @@ class CompactContainer:
         dtype = BY_WIRE_NAME[ref.dtype].dtype if self._widen else own.dtype
         if ref.prefix is None and own.dtype == dtype:
             return own
-        whole: Array = np.empty(ref.shape, dtype)
+        try:
+            whole: Array = np.empty(ref.shape, dtype)
+        except MemoryError:
+            raise LimitError(f"there is no memory for an array of shape {ref.shape}") from None
         if ref.prefix is not None:
             rows = self._prefixes[ref.prefix]
             assert rows is not None, "prefixes are made before what takes their rows"

@@ -204,8 +204,9 @@ def decode_samples(
             of the dtypes that were sent, which is what goes to a GPU.
         max_samples, max_depth, max_header_bytes: more samples, deeper JSON, longer headers are
             refused.
-        max_shared_bytes: of a compact payload's arrays that begin with an earlier sample's rows;
-            4 GiB by default.
+        max_shared_bytes: of a compact payload's arrays that begin with an earlier sample's rows,
+            4 GiB by default: a payload of megabytes may ask for as much.  As lists, for a class
+            that wants those, they take some ten times of it.
         schema: None takes the schema that the template's class declares on itself.
 
     Returns:

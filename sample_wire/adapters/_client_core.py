@@ -19,12 +19,14 @@ What is left to the shells: sending, time limits, and turning transport errors i
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import logging
 import random
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -45,6 +47,8 @@ COLLECT_TIMEOUT_S: Final = 120.0
 _MAX_TIME_S: Final = 1e8
 
 logger: Final = logging.getLogger("sample_wire.client")
+# Servers without the compact layout that a warning has named.
+servers_told_of: Final[set[str]] = set()
 SampleT = TypeVar("SampleT")
 Stage = Literal["none", "creating", "open", "collecting", "attempted", "gone"]
 
@@ -53,6 +57,19 @@ def _check_time(name: str, time_s: float | None) -> None:
     """Passes for a limit that every timer can keep; None is none."""
     if time_s is not None and not 0 < time_s <= _MAX_TIME_S:
         raise ValueError(f"{name} is a time above 0 and up to {_MAX_TIME_S:g} s, not {time_s}")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fetched(Generic[SampleT]):
+    """A whole reply.
+
+    Attributes:
+        decode: gives its samples; raises as decode_samples.
+        is_compact: whether that widens arrays, so that it takes a while.
+    """
+
+    decode: Callable[[], SamplesReply[SampleT]]
+    is_compact: bool
 
 
 class ClientLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,7 +218,7 @@ class SessionSteps:
         max_seq_len: int | None,
         metadata: Mapping[str, Any] | None,
         timeout_s: float | None,
-    ) -> Steps[SamplesReply[SampleT]]:
+    ) -> Steps[Fetched[SampleT]]:
         """Fetches the samples, then ends the session; wrong arguments leave it open."""
         url = self.session_url
         if self.stage != "open":
@@ -222,7 +239,8 @@ class SessionSteps:
                 )
             )
             answer.require_success()
-            return self._decoded(answer, template)
+            is_compact = answer.media_type == PAYLOAD_TYPES["compact"]
+            return Fetched(functools.partial(self._decoded, answer, template), is_compact)
         finally:
             # A generator that is thrown away unfinished has nobody left who could send.
             if not isinstance(sys.exception(), GeneratorExit):
@@ -260,8 +278,12 @@ class SessionSteps:
         return (yield request.again(wanted_types("exact"), time.monotonic() - started_s))
 
     def _fall_back(self, told: str) -> None:
-        """Asks for the exact layout from now on, and says why."""
+        """Asks for the exact layout from now on, and says why, once a server in a process: there
+        may be a client for each session."""
         self._layout = "exact"
+        if self._server_url in servers_told_of:
+            return
+        servers_told_of.add(self._server_url)
         logger.warning(
             "%s has no compact layout, the exact one is used: asked for %s, %s",
             self._server_url,

@@ -45,8 +45,8 @@ class ClientBase(Generic[HttpT]):
         handshake: whether create asks the server for the same field set and schema.  A server
             that does not answer to that is taken as it is.
         layout: of the payload that collect asks for: "exact", or "compact", which is a quarter
-            of the size where experts are few.  From a server that has only the exact one this
-            client takes that, and logs one warning.
+            of the size at up to 256 experts.  From a server that has only the exact one this
+            client takes that, and logs a warning, one a server.
         widen: False gives narrow arrays of a compact payload as they were sent, without a copy.
         limits: see ClientLimits.
         http: sends the requests and stays open.  It should be left to session clients: a
@@ -196,13 +196,17 @@ class SessionClient(ClientBase[httpx2.AsyncClient]):
             EncodeError: metadata that JSON does not carry.
             ValueError: timeout_s is not above 0.
 
-        Cost: one copy of the body; at most 1.35 payloads of memory.
+        Cost: one copy of the body; at most 1.35 payloads of memory, and the arrays that a
+            compact payload is widened to.
         """
-        return await self._run(
+        fetched = await self._run(
             self._steps.collect(
                 template, max_seq_len=max_seq_len, metadata=metadata, timeout_s=timeout_s
             )
         )
+        if fetched.is_compact:  # widening would hold up the loop
+            return await anyio.to_thread.run_sync(fetched.decode)
+        return fetched.decode()
 
     async def delete(self) -> bool:
         """Ends the session; whether the server has it no more.  Errors are logged, not raised.
@@ -290,11 +294,12 @@ class SyncSessionClient(ClientBase[httpx2.Client]):
         timeout_s: float | None = COLLECT_TIMEOUT_S,
     ) -> SamplesReply[SampleT]:
         """As SessionClient.collect; KeyboardInterrupt takes the place of cancellation."""
-        return self._run(
+        fetched = self._run(
             self._steps.collect(
                 template, max_seq_len=max_seq_len, metadata=metadata, timeout_s=timeout_s
             )
         )
+        return fetched.decode()
 
     def delete(self) -> bool:
         """As SessionClient.delete."""

@@ -9,9 +9,16 @@ from typing import Any, cast
 
 import pytest
 
+from sample_wire.adapters._client_core import servers_told_of
 from sample_wire.adapters.client import SessionClient, SyncSessionClient
 
 from ._clients import AnyClient, Blocking, Connect, Kind
+
+
+@pytest.fixture(autouse=True)
+def _each_server_is_new() -> None:
+    """Forgets the servers that a warning has named: another test's may have the same port."""
+    servers_told_of.clear()
 
 
 @pytest.fixture(params=["async", "sync"])

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from sample_wire import LimitError, Sample, SamplesReply
+from sample_wire import LimitError, Sample
 from sample_wire.adapters._client_answer import Answer
-from sample_wire.adapters._client_core import ClientLimits, SessionSteps
+from sample_wire.adapters._client_core import ClientLimits, Fetched, SessionSteps
 from sample_wire.adapters._client_requests import Request, Steps
 from sample_wire.errors import ClientError, CollectTimeout
 
@@ -49,7 +49,7 @@ def opened(**arguments: Any) -> SessionSteps:
     return steps
 
 
-def collecting(steps: SessionSteps, timeout_s: float | None = 9.0) -> Steps[SamplesReply[Sample]]:
+def collecting(steps: SessionSteps, timeout_s: float | None = 9.0) -> Steps[Fetched[Sample]]:
     return steps.collect(Sample(), max_seq_len=None, metadata=None, timeout_s=timeout_s)
 
 

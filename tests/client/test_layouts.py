@@ -118,6 +118,16 @@ def test_the_next_session_asks_for_the_exact_layout_and_warns_no_more(
     assert len(warnings_in(caplog)) == 1
 
 
+def test_a_client_for_each_session_does_not_mean_a_warning_for_each(
+    connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Stub(answer(PAYLOAD)) as stub:
+        for _ in range(3):
+            with connect(stub.url, layout="compact") as client:
+                client.collect(Sample())
+    assert len(warnings_in(caplog)) == 1
+
+
 def test_a_server_that_refuses_the_exact_layout_too_is_told_as_it_is(connect: Connect) -> None:
     with Stub(not_acceptable()) as stub, connect(stub.url, layout="compact") as client:
         with pytest.raises(ServerError) as caught:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from sample_wire import (
+    LimitError,
     MetaError,
     Payload,
     Sample,
@@ -138,6 +139,17 @@ def test_a_writable_copy_is_made_once() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < sum(array.nbytes for array in _arrays(found)[::3]) * 1.1
+
+
+def test_an_array_that_there_is_no_memory_for_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    payload = compact_bytes([_sample()])
+
+    def refused(*_: object) -> Array:
+        raise MemoryError
+
+    monkeypatch.setattr(np, "empty", refused)
+    with pytest.raises(LimitError, match=r"no memory for an array of shape \[31\]"):
+        decode_samples(payload, Sample())
 
 
 def test_one_field_can_be_read_or_detached() -> None:
