@@ -121,16 +121,22 @@ class CompactContainer:
             whole: Array = np.empty(ref.shape, dtype)
         except MemoryError:
             raise LimitError(f"there is no memory for an array of shape {ref.shape}") from None
-        if ref.prefix is not None:
-            rows = self._prefixes[ref.prefix]
-            assert rows is not None, "prefixes are made before what takes their rows"
-            _copy(whole[: ref.num_shared], rows[: ref.num_shared])
-            self._num_users[ref.prefix] -= 1
-            if self._num_users[ref.prefix] <= 0:
-                self._prefixes[ref.prefix] = None
-        _copy(whole[ref.num_shared :], own)
+        if ref.prefix is None:
+            _copy(whole, own)
+        else:
+            _copy(whole[: ref.num_shared], self._first_rows(ref.prefix, ref.num_shared))
+            _copy(whole[ref.num_shared :], own)
         whole.flags.writeable = False
         return whole
+
+    def _first_rows(self, name: str, num_rows: int) -> Array:
+        """Rows of an array that has been made, which is let go after its last user."""
+        rows = self._prefixes[name]
+        assert rows is not None, "prefixes are made before what takes their rows"
+        self._num_users[name] -= 1
+        if self._num_users[name] <= 0:
+            self._prefixes[name] = None
+        return rows[:num_rows]
 
     def _logical(self, name: str, dtype: str) -> CompactRef:
         stored = self._container.tensors[name]

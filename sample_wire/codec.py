@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Generic, Literal, TypeVar, get_args
 
 import msgspec
+import numpy as np
 
 from ._arrays import ValueRefusedError
 from ._compact import MAX_SHARED_BYTES
@@ -81,7 +82,7 @@ def encode_samples(
 
     Raises:
         EncodeError: a value would not come back equal, or a row rule is broken; it is named.
-        TypeError: a sample is not of the schema's class.
+        TypeError: a sample is not of the schema's class, or num_experts is no integer.
         ValueError: no such layout, or num_experts is not above 0.
 
     Cost: no copy of an array that is in wire form; one of every other.  The compact layout looks
@@ -90,10 +91,7 @@ def encode_samples(
 
     Source: SPEC sections 5.4 and 7.
     """
-    if layout not in LAYOUTS:
-        raise ValueError(f"layout is one of {LAYOUTS}, not {layout!r}")
-    if num_experts is not None and num_experts < 1:
-        raise ValueError(f"num_experts is at least 1, not {num_experts}")
+    _check_layout(layout, num_experts)
     if not isinstance(samples, (list, tuple)):
         raise TypeError(f"samples are a list or tuple, not a {type(samples).__name__}")
     only = type(samples[0]) if samples and schema is None else None
@@ -112,6 +110,17 @@ def encode_samples(
     tensors, documents = _encode_each(plan, samples, only)
     text = write_document(documents, session_metadata, empty_reason)
     return build_container([*tensors, _document_tensor(text)])
+
+
+def _check_layout(layout: Layout, num_experts: int | None) -> None:
+    if layout not in LAYOUTS:
+        raise ValueError(f"layout is one of {LAYOUTS}, not {layout!r}")
+    if num_experts is None:
+        return
+    if isinstance(num_experts, bool) or not isinstance(num_experts, (int, np.integer)):
+        raise TypeError(f"num_experts is an integer, not a {type(num_experts).__name__}")
+    if num_experts < 1:
+        raise ValueError(f"num_experts is at least 1, not {num_experts}")
 
 
 def _document_tensor(text: bytes) -> TensorToWrite:
@@ -201,7 +210,8 @@ def decode_samples(
         copy: False gives read-only views that keep the buffer alive; copy=True, writable arrays.
         widen: a payload in the compact layout is read like any other; its narrow arrays are
             widened to the declared dtypes, read-only and of their own.  widen=False gives views
-            of the dtypes that were sent, which is what goes to a GPU.
+            of the dtypes that were sent, which is what goes to a GPU.  A field that takes arrays
+            of its dtype only, as routing does, must be widened before it is encoded again.
         max_samples, max_depth, max_header_bytes: more samples, deeper JSON, longer headers are
             refused.
         max_shared_bytes: of a compact payload's arrays that begin with an earlier sample's rows,

@@ -144,8 +144,12 @@ def test_a_writable_copy_is_made_once() -> None:
 def test_an_array_that_there_is_no_memory_for_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     payload = compact_bytes([_sample()])
 
-    def refused(*_: object) -> Array:
-        raise MemoryError
+    empty = np.empty
+
+    def refused(shape: Any, *rest: Any) -> Array:
+        if shape == [31]:
+            raise MemoryError
+        return empty(shape, *rest)
 
     monkeypatch.setattr(np, "empty", refused)
     with pytest.raises(LimitError, match=r"no memory for an array of shape \[31\]"):

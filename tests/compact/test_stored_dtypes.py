@@ -235,6 +235,40 @@ def test_the_exact_layout_does_not_look_at_the_number_of_experts() -> None:
     assert bytes(encode_samples([sample], num_experts=2)) == bytes(encode_samples([sample]))
 
 
+@pytest.mark.parametrize("number", [True, 2.5, float("nan"), "256"], ids=str)
+def test_a_number_of_experts_that_is_no_integer_is_refused(number: Any) -> None:
+    with pytest.raises(TypeError, match="num_experts is an integer"):
+        encode_samples([], layout="compact", num_experts=number)
+
+
+class Ranks(Sample):
+    """Tensors of other ranks than a sample's own."""
+
+    scalar: Annotated[Any, Computed(codec=Tensor("int64", 0), merge="last", null="none")] = None
+    score: Annotated[Any, Computed(codec=Tensor("float64", 0), merge="last", null="none")] = None
+    image: Annotated[Any, Computed(codec=Tensor("int32", 4), merge="last", null="none")] = None
+
+
+@pytest.mark.parametrize("widen", [True, False])
+@pytest.mark.parametrize("copy", [True, False])
+def test_tensors_of_every_rank_come_back(widen: bool, copy: bool) -> None:
+    given = Ranks(
+        tokens=np.arange(1),
+        response="",
+        response_length=0,
+        scalar=np.array(-5),
+        score=np.array(0.5),
+        image=np.arange(16, dtype=np.int32).reshape(2, 2, 1, 4),
+    )
+    (found,) = decode_samples(compact_bytes([given]), Ranks(), widen=widen, copy=copy).samples
+    for name in ("scalar", "score", "image"):
+        left, right = getattr(given, name), getattr(found, name)
+        assert np.array_equal(left, right)
+        assert left.shape == right.shape
+        assert (left.dtype == right.dtype) == widen
+        assert right.flags.writeable == copy
+
+
 @pytest.mark.parametrize("options", [{"layout": "narrow"}, {"num_experts": 0}], ids=str)
 def test_options_that_are_none_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"layout is one of|num_experts is at least"):
