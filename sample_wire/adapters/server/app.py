@@ -19,7 +19,7 @@ from .errors import http_error
 from .passthrough import forward
 from .routing import Endpoint, by_method
 from .samples import samples
-from .sessions import create, delete, dump, health
+from .sessions import create, delete, describe, dump, health
 from .settings import ServerSettings
 from .state import ServerState
 
@@ -74,6 +74,7 @@ def _routes(state: ServerState) -> list[Route]:
     create_route = functools.partial(route, POST=create)
     return [
         route("/health", GET=health),
+        route("/openapi.json", GET=describe),
         create_route("/sessions"),
         create_route("/sessions/"),
         route("/sessions/{session_id}", GET=dump, DELETE=delete),
