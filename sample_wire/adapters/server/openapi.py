@@ -75,7 +75,7 @@ _OPERATIONS: Final = (
         "post",
         f"{_SESSION}/v1/chat/completions",
         "A turn: 200 is recorded, and nothing else is",
-        (200, {_JSON: ref("ChatCompletion"), "text/event-stream": {"type": "string"}}),
+        (200, {_JSON: ref("ChatCompletion"), "text/event-stream": {}}),
         "ChatRequest",
         needs_body=True,
         passes_on=True,
