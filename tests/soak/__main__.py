@@ -41,7 +41,9 @@ _AT_P: Final[dict[str, Callable[[_site.Site], list[Row]]]] = {
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command line."""
-    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=_first_line())
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.soak", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("--write", action="store_true", help="put the table into the README")
     options = parser.parse_args(arguments)
     runs: dict[str, list[Row]] = {}
@@ -57,11 +59,6 @@ def main(arguments: Sequence[str]) -> int:
     if options.write:
         README.write_text(replaced(README.read_text(), report, **_MARKERS))
     return any(row.is_met is False for rows in runs.values() for row in rows)
-
-
-def _first_line() -> str:
-    assert __doc__ is not None
-    return __doc__.splitlines()[0]
 
 
 if __name__ == "__main__":

@@ -56,10 +56,14 @@ class Agent:
             self.ask().raise_for_status()
 
     def has_its_samples(self) -> bool:
-        """Whether the session's one sample trains just what the agent was answered."""
+        """Whether the session's sample trains just what the agent was answered."""
+        return self.is_told_by(self.sample())
+
+    def sample(self) -> Sample:
+        """The session's one sample; the session stays."""
         response = self.http.post(f"{self.path}/samples").raise_for_status()
         [sample] = decode_samples(response.content, Sample()).samples
-        return self.is_told_by(sample)
+        return sample
 
     def is_told_by(self, sample: Sample) -> bool:
         """Whether this sample trains just what the agent was answered."""

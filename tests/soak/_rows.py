@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 _HEAD: Final = ("| run | what | found | bound | verdict |", "| --- | --- | --- | --- | --- |")
@@ -47,7 +47,7 @@ def _figure(value: float, unit: str) -> str:
     return f"{number} {unit}"
 
 
-def table(runs: dict[str, Sequence[Row]]) -> str:
+def table(runs: Mapping[str, Sequence[Row]]) -> str:
     """The runs' rows in Markdown."""
     lines = [
         f"| {name} | {row.what} | {row.found} | {row.bound} | {_VERDICTS[row.is_met]} |"

@@ -6,12 +6,14 @@ Figures of this machine are judged by the command (benchmarks/README.md, Soak an
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
 from benchmarks import _site
 from benchmarks._memory import has_resident_peak
 
+from ._agent import Agent
 from ._client_killed import client_killed
 from ._engine_killed import engine_killed
 from ._half_open import half_open
@@ -42,6 +44,13 @@ def missed(rows: list[Row]) -> list[Row]:
     facts = [row for row in rows if row.is_fact]
     assert facts
     return [row for row in facts if not row.is_met]
+
+
+def test_an_agent_knows_its_own_samples_from_those_of_another(site: Site) -> None:
+    with closing(Agent(site.server.url, 0)) as one, closing(Agent(site.server.url, 1)) as other:
+        one.talk(1)
+        other.talk(1)
+        assert [one.is_told_by(agent.sample()) for agent in (one, other)] == [True, False]
 
 
 @on_linux
