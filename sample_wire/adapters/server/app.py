@@ -16,10 +16,11 @@ from ...session import TokenizerAdapter
 from ..tokenizer import load_tokenizer
 from .chat import CHAT_PATH, chat
 from .errors import http_error
+from .openapi import describe
 from .passthrough import forward
 from .routing import Endpoint, by_method
 from .samples import samples
-from .sessions import create, delete, describe, dump, health
+from .sessions import create, delete, dump, health
 from .settings import ServerSettings
 from .state import ServerState
 

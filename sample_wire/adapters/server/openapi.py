@@ -11,10 +11,13 @@ import itertools
 from typing import Final, NamedTuple
 
 import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
 
 from ... import __version__
 from .codes import CODES, Code
 from .openapi_schemas import SCHEMAS, Json, error, ref
+from .state import ServerState
 
 _JSON: Final = "application/json"
 _ABOUT: Final = (
@@ -97,6 +100,11 @@ _OPERATIONS: Final = (
         passes_on=True,
     ),
 )
+
+
+async def describe(_state: ServerState, _request: Request) -> Response:
+    """GET /openapi.json."""
+    return Response(description(), media_type=_JSON)
 
 
 @functools.cache

@@ -13,7 +13,6 @@ from starlette.responses import JSONResponse, Response
 from ...errors import SessionError
 from ..engines import fast_base64_encoder
 from .bodies import check_handshake
-from .openapi import description
 from .sending import SlicedResponse
 from .state import ServerState
 
@@ -21,11 +20,6 @@ from .state import ServerState
 async def health(state: ServerState, _request: Request) -> Response:
     """GET /health."""
     return JSONResponse({"status": "ok", **_instance(state)})
-
-
-async def describe(_state: ServerState, _request: Request) -> Response:
-    """GET /openapi.json."""
-    return Response(description(), media_type="application/json")
 
 
 async def create(state: ServerState, request: Request) -> Response:
