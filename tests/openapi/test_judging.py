@@ -12,11 +12,13 @@ from ._talking import Answer, check
 
 SESSION: Final = "/sessions/{session_id}"
 CHAT: Final = f"{SESSION}/v1/chat/completions"
+SAMPLES: Final = f"{SESSION}/samples"
 JSON: Final = "application/json"
+PAYLOAD: Final = "application/octet-stream"
 
 
-def error(code: str) -> bytes:
-    return json.dumps({"error": "text", "code": code}).encode()
+def error(code: str, **more: Any) -> bytes:
+    return json.dumps({"error": "text", "code": code, **more}).encode()
 
 
 @pytest.mark.parametrize(
@@ -27,6 +29,10 @@ def error(code: str) -> bytes:
         ("delete", SESSION, Answer(204, "", b"")),
         ("delete", SESSION, Answer(404, JSON, error("unknown_session"))),
         ("put", SESSION, Answer(405, JSON, error("method_not_allowed"))),
+        ("post", SAMPLES, Answer(200, PAYLOAD, b"payload")),
+        ("post", SAMPLES, Answer(200, f"{PAYLOAD}; format=2", b"payload")),
+        ("post", SAMPLES, Answer(406, JSON, error("not_acceptable", supported=[PAYLOAD]))),
+        ("post", CHAT, Answer(200, "text/event-stream; charset=utf-8", b"data: [DONE]")),
         ("post", CHAT, Answer(502, JSON, error("engine_timeout"))),
         ("post", CHAT, Answer(418, "text/plain", b"what the engine says")),
         ("post", CHAT, Answer(400, JSON, b'{"object": "error"}')),
@@ -49,6 +55,8 @@ def test_an_answer_that_is_described_passes(method: str, path: str, answer: Answ
         ("delete", SESSION, Answer(204, "", b"body")),
         ("delete", SESSION, Answer(404, JSON, error("not_found"))),
         ("put", SESSION, Answer(204, "", b'{"code": ""}')),
+        ("post", SAMPLES, Answer(200, f"{PAYLOAD}; format=3", b"payload")),
+        ("post", SAMPLES, Answer(404, JSON, error("unknown_session", supported=[PAYLOAD]))),
         ("post", CHAT, Answer(200, JSON, b"{}")),
         ("post", CHAT, Answer(400, JSON, error("invalid_max_seq_len"))),
         ("post", CHAT, Answer(400, JSON, error("engine_timeout"))),

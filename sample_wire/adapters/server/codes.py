@@ -72,6 +72,13 @@ CODES: Final = (
     Code(404, "not_found", "there is no such route"),
     Code(405, "method_not_allowed", "the route has other methods"),
     Code(
+        406,
+        "not_acceptable",
+        "`Accept` leaves no layout of a payload; `supported` lists their media types, nothing was "
+        "done",
+        _SAMPLES,
+    ),
+    Code(
         409,
         "stale_turn",
         "another turn was committed while this one was generated: it is not recorded",

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ... import __version__
+from .._media_types import PAYLOAD_TYPES
 from .codes import CODES, Code
 from .openapi_schemas import SCHEMAS, Json, error, ref
 from .state import ServerState
@@ -88,7 +89,7 @@ _OPERATIONS: Final = (
         "post",
         f"{_SESSION}/samples",
         "The payload of what the session's turns come to; changes nothing",
-        (200, {"application/octet-stream": {}}),
+        (200, {media_type: {} for media_type in PAYLOAD_TYPES.values()}),
         "SamplesRequest",
     ),
     _Operation(

@@ -118,7 +118,13 @@ SCHEMAS: Final[dict[str, Json]] = {
     ),
 }
 
+# Further keys of an error, by its code.
+_BROUGHT: Final[dict[str, dict[str, Json]]] = {
+    "not_acceptable": {"supported": {"type": "array", "items": _TEXT}},
+}
+
 
 def error(codes: list[str]) -> Json:
-    """The one form of errors, with one of these codes."""
-    return _object(("error", "code"), open_=False, error=_TEXT, code={"enum": codes})
+    """The one form of errors, with one of these codes and what it brings."""
+    more = {key: schema for code in codes for key, schema in _BROUGHT.get(code, {}).items()}
+    return _object(("error", "code"), open_=False, error=_TEXT, code={"enum": codes}, **more)
