@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Self
@@ -17,6 +18,8 @@ from ._engine import SETTINGS
 ROOT: Final = Path(__file__).resolve().parents[2]
 # Long enough for a busy machine; only what hangs waits it out.
 PATIENCE_S: Final = 60.0
+# Of what a process that ended wrote to its log, in characters.
+_TAIL: Final = 2000
 
 
 def plain_http(server_url: str) -> httpx2.Client:
@@ -37,8 +40,9 @@ class Process:
 
     def __init__(self, *command: str) -> None:
         self._command = command
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed when the block ends
         self.port = 0
-        self._process = self._started()
+        self.start_again()
 
     @property
     def url(self) -> str:
@@ -55,9 +59,11 @@ class Process:
             EOFError: it has ended.
         """
         assert self._process.stdout is not None
-        if not (line := self._process.stdout.readline()):
-            raise EOFError(f"{self._command} has ended: {self._process.wait()}")
-        return line
+        if line := self._process.stdout.readline():
+            return line
+        status = self._process.wait()
+        self._log.seek(0)
+        raise EOFError(f"{self._command} has ended with {status}: {self._log.read()[-_TAIL:]}")
 
     def kill(self) -> None:
         """Ends it as a machine that fails does: it is told nothing (SIGKILL)."""
@@ -66,25 +72,23 @@ class Process:
 
     def start_again(self) -> None:
         """Starts it where it listened before."""
-        self._process = self._started()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
-
-    def _started(self) -> subprocess.Popen[str]:
         command = [one.replace("PORT", str(self.port)) for one in self._command]
         self._process = subprocess.Popen(
             [sys.executable, "-m", *command],
             cwd=ROOT,
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},  # more would wait for each other
             stdout=subprocess.PIPE,
+            stderr=self._log,
             text=True,
         )
         self.port = int(self.line().rpartition(":")[2])
-        return self._process
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self._log.close()
 
 
 class Site(NamedTuple):
