@@ -27,7 +27,7 @@ def client_killed(site: Site, num_rounds: int) -> list[Row]:
     That the server has given up is certain: its meter answers when no request is open.
     """
     collected = unharmed = 0
-    left = []
+    left, ended = [], []
     other = site.talk(site.session.num_turns)
     with watched(site.port) as health:
         for _ in range(num_rounds):
@@ -43,6 +43,7 @@ def client_killed(site: Site, num_rounds: int) -> list[Row]:
             site.chat(other, site.session.num_turns - 1)
             unharmed += is_right(site, site.collect(other))
             site.delete(session_id)
+            ended.append(site.resident_bytes())
     site.delete(other)
     num_asked = len(health.latencies_s) + health.num_failed
     return [
@@ -50,6 +51,12 @@ def client_killed(site: Site, num_rounds: int) -> list[Row]:
         fact("times another session went on, unharmed", count=unharmed, of=num_rounds),
         fact("/health answered meanwhile", count=len(health.latencies_s), of=num_asked),
         at_most("memory that a broken collect leaves", max(left) / _MIB, _MAX_LEFT_MIB, "MiB"),
+        at_most(
+            "memory after the last session's end, over that after the first one's",
+            (ended[-1] - ended[0]) / _MIB,
+            _MAX_LEFT_MIB,
+            "MiB",
+        ),
     ]
 
 
