@@ -33,9 +33,8 @@ def client_killed(site: Site, num_rounds: int) -> list[Row]:
         for _ in range(num_rounds):
             with _trainer(site) as (trainer, session_id):
                 _had(site, session_id)
-                collected += is_right(
-                    site, site.collect(session_id)
-                )  # what a collect leaves, it leaves now
+                # What a whole collect leaves behind is there before the broken one.
+                collected += is_right(site, site.collect(session_id))
                 before = site.resident_bytes()
                 _killed(trainer)
                 left.append(site.resident_bytes() - before)
