@@ -34,7 +34,7 @@ _SMALL: Final[dict[str, Callable[[Site], list[Row]]]] = {
     "200 half-open sockets": lambda site: half_open(site, num_sockets=200, num_turns=40),
 }
 _AT_P: Final[dict[str, Callable[[_site.Site], list[Row]]]] = {
-    "client killed": lambda site: client_killed(site, num_rounds=5),
+    "client killed": lambda site: client_killed(site, num_rounds=8),
     "8 slow readers": lambda site: slow_readers(site, num_readers=8, num_chats=50),
 }
 
