@@ -34,12 +34,15 @@ class Site:
         session: whose turns its sessions have.
         server: its process.
         port: that it listens on.
+
+    Attributes:
+        pid: of the server's process.
     """
 
     def __init__(self, session: Session, server: subprocess.Popen[bytes], port: int) -> None:
         self.session = session
         self.port = port
-        self._process = server.pid
+        self.pid = server.pid
         self.http = httpx2.Client(
             base_url=f"http://{LOOPBACK}:{port}", timeout=TIMEOUT_S, trust_env=False
         )
@@ -93,7 +96,7 @@ class Site:
     def resident_bytes(self) -> int:
         """The server's resident set, once it is done with what it has answered."""
         self.calls()
-        return status_bytes("VmRSS", self._process)
+        return status_bytes("VmRSS", self.pid)
 
     @cached_property
     def _requests(self) -> list[bytes]:

@@ -16,6 +16,7 @@ from ...session import TokenizerAdapter
 from ..tokenizer import load_tokenizer
 from .chat import CHAT_PATH, chat
 from .errors import http_error
+from .openapi import describe
 from .passthrough import forward
 from .routing import Endpoint, by_method
 from .samples import samples
@@ -74,6 +75,7 @@ def _routes(state: ServerState) -> list[Route]:
     create_route = functools.partial(route, POST=create)
     return [
         route("/health", GET=health),
+        route("/openapi.json", GET=describe),
         create_route("/sessions"),
         create_route("/sessions/"),
         route("/sessions/{session_id}", GET=dump, DELETE=delete),
