@@ -15,7 +15,7 @@ import numpy as np
 from ._arrays import Array
 from ._container import TensorToWrite
 from ._dtypes import BY_WIRE_NAME, WireDtype
-from ._narrowing import NarrowIntegers, narrowing_of
+from ._narrowing import NarrowIntegers, narrowed, narrowing_of
 from ._shared_rows import Rows, shared_rows
 from .errors import EncodeError
 from .payload import Piece, Recast
@@ -36,7 +36,8 @@ class CompactTensors(NamedTuple):
 
 
 class _Stored(NamedTuple):
-    """One tensor of a field: as in the exact layout, the same flat, and narrowed pieces."""
+    """One tensor of a field: as in the exact layout, its arrays flat, and each of them narrowed
+    as far as was known when it came."""
 
     tensor: TensorToWrite
     sources: Sequence[Array]
@@ -100,7 +101,7 @@ def _narrowed(
         if rule is None:
             rule = narrowing_of(BY_WIRE_NAME[tensor[2]], (num_experts or 1) - 1)
         sources = [_flat(piece) for piece in tensor[4]]
-        pieces = [narrow for source in sources for narrow in rule.add(source)]
+        pieces = [rule.add(source) for source in sources]
         if num_experts is not None and isinstance(rule, NarrowIntegers):
             _check_ids(tensor, sources, rule, num_experts)
         stored.append(_Stored(tensor, sources, pieces))
@@ -151,12 +152,12 @@ def _written(item: _Stored, wire: WireDtype, num_shared: int) -> TensorToWrite:
     _, name, logical, shape, given, _ = item.tensor
     pieces: Sequence[Piece] = given
     if wire.name != logical:
-        narrow = [
-            piece if piece.dtype == wire.dtype else Recast(piece, wire.dtype)
-            for piece in item.pieces
+        # An array stays one, so that readers of a Payload need not join it; blocks are many.
+        recast = narrowed if len(item.sources) == 1 else _recast
+        pieces = [
+            piece if piece.dtype == wire.dtype else recast(source, wire)
+            for source, piece in zip(item.sources, item.pieces, strict=True)
         ]
-        # One array stays one, so that readers of a Payload need not join it.
-        pieces = [_joined(narrow, wire)] if len(item.sources) == 1 else narrow
     if num_shared:
         row_items = int(np.prod(shape[1:], dtype=np.int64))
         pieces = _without_first(pieces, num_shared * row_items)
@@ -164,16 +165,8 @@ def _written(item: _Stored, wire: WireDtype, num_shared: int) -> TensorToWrite:
     return wire.order, name, wire.name, shape, pieces, sum(piece.nbytes for piece in pieces)
 
 
-def _joined(pieces: Sequence[Array | Recast], wire: WireDtype) -> Array:
-    if len(pieces) == 1 and isinstance(pieces[0], np.ndarray):
-        return pieces[0]
-    whole = np.empty(sum(piece.size for piece in pieces), wire.dtype)
-    position = 0
-    for piece in pieces:
-        target = whole[position : position + piece.size]
-        np.copyto(target, piece.flat if isinstance(piece, Recast) else piece, casting="unsafe")
-        position += piece.size
-    return whole
+def _recast(source: Array, wire: WireDtype) -> Recast:
+    return Recast(source, wire.dtype)
 
 
 def _without_first(pieces: Sequence[Piece], num_items: int) -> list[Piece]:

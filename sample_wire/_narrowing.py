@@ -1,13 +1,13 @@
 """Finds the narrowest dtype that holds the values of some arrays, and narrows them on the way.
 
 Each array is read once: a chunk that is still in the cache is looked at and then narrowed into
-the dtype that all chunks so far fit into.  Where that dtype grows, what has been narrowed is
-kept, and widened again when it is sent.  SPEC section 5.4.
+the dtype that everything before fits into.  An array that does not fit in there is narrowed anew
+once its range is known.  SPEC section 5.4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Final, Protocol
 
 import numpy as np
@@ -33,8 +33,8 @@ class Narrowing(Protocol):
 
     wire: WireDtype
 
-    def add(self, flat: Array) -> Sequence[Array]:
-        """An array's items in pieces, each of a dtype that holds them, or the array itself.
+    def add(self, flat: Array) -> Array:
+        """An array's items in the dtype that holds all so far, or the array itself.
 
         Args:
             flat: rank 1, native and contiguous, of the logical dtype or one that it holds.
@@ -54,9 +54,9 @@ class KeptAsIs:
     def __init__(self, wide: WireDtype) -> None:
         self.wire = wide
 
-    def add(self, flat: Array) -> Sequence[Array]:
+    def add(self, flat: Array) -> Array:
         """The array itself."""
-        return (flat,)
+        return flat
 
 
 class NarrowFloats:
@@ -66,10 +66,10 @@ class NarrowFloats:
         self.wire = NARROWER[wide.name][0]
         self._wide = wide
 
-    def add(self, flat: Array) -> Sequence[Array]:
+    def add(self, flat: Array) -> Array:
         """The array as float32, or itself once one item was found that would change."""
         if self.wire is self._wide:
-            return (flat,)
+            return flat
         narrow = np.empty(flat.size, self.wire.dtype)
         with np.errstate(all="ignore"):
             for start in range(0, flat.size, _CHUNK):
@@ -77,8 +77,8 @@ class NarrowFloats:
                 np.copyto(part, chunk, casting="same_kind")
                 if not _is_exact(part, chunk):
                     self.wire = self._wide
-                    return (flat,)
-        return (narrow,)
+                    return flat
+        return narrow
 
 
 def _is_exact(narrow: Array, wide: Array) -> bool:
@@ -103,63 +103,59 @@ class NarrowIntegers:
         self.high = high
         self.wire = _holding(0, high, wide)
 
-    def add(self, flat: Array) -> Sequence[Array]:
-        """The items, in spans of one thread each where there are many; one array of them, but
-        where the dtype grows."""
+    def add(self, flat: Array) -> Array:
+        """The items in the dtype that holds all so far, or the array itself."""
         if flat.itemsize == 1:
             self._widen_to([_range_of(flat)] if flat.size else [])
-            return (flat,)
-        low, high, wire = self.low, self.high, self.wire
-        narrow = np.empty(flat.size, wire.dtype) if wire.itemsize < flat.itemsize else None
-        runs = over_spans(
-            flat.size,
-            flat.nbytes,
-            lambda start, stop: _narrowed(
-                flat[start:stop],
-                None if narrow is None else narrow[start:stop],
-                (low, high),
-                self._wide,
-            ),
-        )
-        self._widen_to([run[1:] for run in runs])
+            return flat
+        wire = self.wire
+        narrow = self._narrowed_if_it_fits(flat)
         if narrow is not None and self.wire is wire:
-            return (narrow,)
-        return [piece for run in runs for piece in run[0]]
+            return narrow
+        # What has been narrowed is let go first.  Few arrays have a value that needs this pass.
+        narrow = None
+        return narrowed(flat, self.wire) if self.wire.itemsize < flat.itemsize else flat
 
-    def _widen_to(self, ranges: Sequence[tuple[int, int]]) -> None:
+    def _narrowed_if_it_fits(self, flat: Array) -> Array | None:
+        """The items in the dtype so far, some of them undefined where it has grown by them; None
+        where that is no narrower."""
+        wire = self.wire
+        narrow = np.empty(flat.size, wire.dtype) if wire.itemsize < flat.itemsize else None
+
+        def narrow_span(start: int, stop: int) -> tuple[int, int]:
+            part = None if narrow is None else narrow[start:stop]
+            return _narrow_what_fits(flat[start:stop], part, wire)
+
+        self._widen_to(over_spans(flat.size, flat.nbytes, narrow_span))
+        return narrow
+
+    def _widen_to(self, ranges: Iterable[tuple[int, int]]) -> None:
         for low, high in ranges:
             self.low, self.high = min(self.low, low), max(self.high, high)
         self.wire = _holding(self.low, self.high, self._wide)
 
 
-def _narrowed(
-    flat: Array, narrow: Array | None, known: tuple[int, int], wide: WireDtype
-) -> tuple[list[Array], int, int]:
-    """The items in pieces, and the known range widened by them.
+def narrowed(flat: Array, wire: WireDtype) -> Array:
+    """The items in a dtype that holds them."""
+    narrow = np.empty(flat.size, wire.dtype)
 
-    They are written into `narrow`, of the dtype that holds the known range, as long as it
-    holds them; None where that is no narrower than they are.
-    """
-    low, high = known
-    pieces: list[Array] = []
-    begin, wire = 0, _holding(low, high, wide)
+    def narrow_span(start: int, stop: int) -> None:
+        np.copyto(narrow[start:stop], flat[start:stop], casting="unsafe")
+
+    over_spans(flat.size, flat.nbytes, narrow_span)
+    return narrow
+
+
+def _narrow_what_fits(flat: Array, narrow: Array | None, wire: WireDtype) -> tuple[int, int]:
+    """The range of the items, 0 included; they are narrowed up to the first that does not fit."""
+    low, high = 0, 0
     for start in range(0, flat.size, _CHUNK):
         chunk = flat[start : start + _CHUNK]
         least, largest = _range_of(chunk)
-        if least < low or largest > high:
-            low, high = min(low, least), max(high, largest)
-            grown = _holding(low, high, wide)
-            if grown is not wire:
-                if narrow is not None:
-                    pieces.append(narrow[: start - begin])
-                    begin, narrow = start, None
-                wire = grown
-        if wire.itemsize < flat.itemsize:
-            if narrow is None:
-                narrow = np.empty(flat.size - begin, wire.dtype)
-            np.copyto(narrow[start - begin : start - begin + chunk.size], chunk, casting="unsafe")
-    pieces.append(flat[begin:] if narrow is None else narrow)
-    return pieces, low, high
+        low, high = min(low, least), max(high, largest)
+        if narrow is not None and _is_in(low, high, wire):
+            np.copyto(narrow[start : start + chunk.size], chunk, casting="unsafe")
+    return low, high
 
 
 def _range_of(chunk: Array) -> tuple[int, int]:
@@ -171,8 +167,9 @@ def _range_of(chunk: Array) -> tuple[int, int]:
 
 
 def _holding(low: int, high: int, wide: WireDtype) -> WireDtype:
-    for row in NARROWER[wide.name]:
-        least, largest = _LIMITS[row.name]
-        if least <= low and high <= largest:
-            return row
-    return wide
+    return next((row for row in NARROWER[wide.name] if _is_in(low, high, row)), wide)
+
+
+def _is_in(low: int, high: int, wire: WireDtype) -> bool:
+    least, largest = _LIMITS[wire.name]
+    return least <= low and high <= largest

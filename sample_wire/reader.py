@@ -85,20 +85,7 @@ class PayloadReader:
                 widen=widen,
                 max_shared_bytes=max_shared_bytes,
             )
-            tensors = self.views.tensors
-        self.refs = [
-            _check_sample(plan, tensors, index, sample) for index, sample in enumerate(samples)
-        ]
-        promised = 1
-        for sample in self.refs:
-            for refs in sample:
-                promised += 0 if refs is None else len(refs)
-        if promised != len(tensors):
-            raise FieldError(
-                "the payload holds tensors that no sample refers to",
-                expected=f"{promised} tensors",
-                got=f"{len(tensors)} tensors",
-            )
+        self.refs = _checked_refs(plan, self.views.tensors, samples)
 
     def named_refs(self, index: int) -> dict[str, tuple[TensorRef, ...]]:
         """Where the tensors of one sample's array fields lie, by field; without null fields."""
@@ -170,6 +157,24 @@ def read_fields(
         raise ValueError(f"no computed field of field set {field_set}: {sorted(unknown)}")
     reader = PayloadReader(buffer, plan, widen=widen, max_shared_bytes=max_shared_bytes)
     return [reader.values(index, names) for index in range(len(reader.refs))]
+
+
+def _checked_refs(
+    plan: Plan, tensors: dict[str, TensorRef], samples: Sequence[Any]
+) -> list[SampleRefs]:
+    """Where the tensors of every sample lie, once exactly those are there."""
+    found = [_check_sample(plan, tensors, index, sample) for index, sample in enumerate(samples)]
+    promised = 1
+    for sample in found:
+        for refs in sample:
+            promised += 0 if refs is None else len(refs)
+    if promised != len(tensors):
+        raise FieldError(
+            "the payload holds tensors that no sample refers to",
+            expected=f"{promised} tensors",
+            got=f"{len(tensors)} tensors",
+        )
+    return found
 
 
 def _check_sample(
