@@ -35,6 +35,7 @@ def block(payload: Payload) -> Iterator[SharedMemory]:
 def test_narrow_arrays_are_views_of_shared_memory_and_wide_ones_are_not(
     payload: Payload, block: SharedMemory
 ) -> None:
+    assert block.buf is not None
     view = block.buf[: payload.nbytes]
     memory = np.frombuffer(view, np.uint8)
     for widen in (True, False):
