@@ -146,6 +146,10 @@ def _floats() -> Iterator[Vector]:
     }
     for name, (why, bits) in single.items():
         yield _accepted(f"float32_{name}", why, reply(_with_log_probs(bits)))
+    least = reply(_with_log_probs(["36a0000000000000", "b80fffffc0000000"]))
+    why = "subnormal float32 are read, though a writer does not send them"
+    data = compact_payload(least, stored={"rollout_log_probs": "F32"})
+    yield _accepted("float32_subnormal", why, least, data)
     double = {
         "nan": ("a fraction too long", "7ff8000000000001"),
         "signalling_nan": ("it would not stay one everywhere", "7ff0000020000000"),

@@ -84,7 +84,7 @@ def _declared_dtypes() -> Iterator[Vector]:
         yield _refused(name, "F5", "FieldError", why, _declared(**{field: dtype}))
     why = "dtypes names each tensor but _samples_meta, and nothing else"
     edits: dict[str, dict[str, Any]] = {
-        "one_missing": {"tokens.0": ...},
+        "one_missing": {"loss_mask.0": ...},
         "of_no_tensor": {"tokens.1": "int64"},
         "of_meta": {META: "uint8"},
     }
