@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import httpx2
-import uvicorn
 from starlette.types import ASGIApp
 
 from sample_wire import Sample, SamplesReply, decode_samples
 from sample_wire.adapters.server import ServerSettings, create_app
+from sample_wire.adapters.server.serving import http_server
 from sample_wire.session import TokenizerAdapter
 
 from ._stub import PATIENCE_S
@@ -28,10 +28,7 @@ def serving(app: ASGIApp) -> Iterator[int]:
 
     The socket listens before the thread starts, so nobody need wait for it.
     """
-    config = uvicorn.Config(
-        app, loop="uvloop", http="httptools", ws="none", log_level="critical", access_log=False
-    )
-    server = uvicorn.Server(config)
+    server = http_server(app)
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         sock.listen(128)

@@ -57,12 +57,17 @@ def test_the_defaults_are_those_of_the_settings() -> None:
     assert parsed() == ServerSettings(engine_url=ENGINE[1], tokenizer="chatml")
 
 
-def test_every_setting_can_be_spelled() -> None:
+def test_every_setting_can_be_spelled(tmp_path: Path) -> None:
+    token_file = str(tmp_path / "token")
+    Path(token_file).write_text("secret\n")
     spelled = parsed(
         *("--family", "glm", "--chat-template", "t.jinja", "--template-kwargs", '{"a": 1}'),
         *("--host", "::1", "--port", "7", "--workers", "2", "--matcher", "loose_tool_call"),
         *("--trajectory", "tree", "--pick", "a.pick", "--post-process", "a.process"),
         *("--field-set", "2", "--timeout", "0", "--idle-timeout", "60"),
+        *("--max-body-bytes", "1", "--max-reply-bytes", "2", "--max-sessions", "3"),
+        *("--max-held-bytes", "4", "--head-timeout", "5", "--body-timeout", "6"),
+        *("--stop-timeout", "7", "--token-file", token_file),
         *("--engine-kind", "sglang", "--speculative", "--keep-messages", "--indexer"),
         *("--routing-layers", "2", "--routing-top-k", "3", "--num-experts", "9"),
         *("--incremental", "--required"),
@@ -86,8 +91,26 @@ def test_every_setting_can_be_spelled() -> None:
         post_process="a.process",
         field_set=2,
         timeout_s=None,
+        max_body_bytes=1,
+        max_reply_bytes=2,
+        max_sessions=3,
+        max_held_bytes=4,
+        head_timeout_s=5.0,
+        body_timeout_s=6.0,
         idle_timeout_s=60.0,
+        stop_timeout_s=7.0,
+        token="secret",
     )
+
+
+def test_an_idle_timeout_of_0_is_none() -> None:
+    assert parsed("--idle-timeout", "0").idle_timeout_s is None
+
+
+def test_a_token_is_not_in_the_text_of_the_settings() -> None:
+    settings = ServerSettings(engine_url=ENGINE[1], tokenizer="chatml", token="secret")
+    assert "secret" not in repr(settings)
+    assert settings.token == "secret"
 
 
 @pytest.mark.parametrize(
@@ -158,7 +181,13 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ((*NEEDED, "--timeout", "-1"), "timeout_s is a time above 0"),
         ((*NEEDED, "--timeout", "nan"), "timeout_s is a time above 0"),
         ((*NEEDED, "--timeout", "inf"), "timeout_s is a time above 0"),
-        ((*NEEDED, "--idle-timeout", "0"), "idle_timeout_s is a time above 0"),
+        ((*NEEDED, "--head-timeout", "0"), "head_timeout_s is a time above 0, not 0.0"),
+        ((*NEEDED, "--body-timeout", "inf"), "body_timeout_s is a time above 0"),
+        ((*NEEDED, "--stop-timeout", "-1"), "stop_timeout_s is a time above 0"),
+        ((*NEEDED, "--max-sessions", "0"), "max_sessions must be at least 1"),
+        ((*NEEDED, "--max-held-bytes", "0"), "max_held_bytes must be at least 1"),
+        ((*NEEDED, "--max-body-bytes", "-1"), "-1 is negative"),
+        ((*NEEDED, "--token-file", "/dev/null"), "a token is"),
         ((*NEEDED, "--idle-timeout", "-5"), "idle_timeout_s is a time above 0"),
         ((*NEEDED, "--idle-timeout", "nan"), "idle_timeout_s is a time above 0"),
         ((*NEEDED, "--matcher", "sample_wire.Sample"), "no synchronous function"),

@@ -16,18 +16,15 @@ import types
 from typing import Final
 
 import msgspec
-import uvicorn
 from starlette.types import ASGIApp
 
 from .app import create_app
+from .logs import write_logs
+from .serving import http_server
 from .settings import ServerSettings
 
 FAILED: Final = 1
 _BY_SIGNAL: Final = 128  # what shells add to the number of the signal that ended a process
-# Agents think between turns; a connection closed under a request cannot be retried safely.
-_KEEPALIVE_S: Final = 600
-# What a server that is told to end leaves its requests; the engine may take minutes.
-_GRACE_S: Final = 10
 _BACKLOG: Final = 2048
 _PORT_TRIES: Final = 32
 _LAST_PORT: Final = 65535
@@ -49,6 +46,7 @@ def serve(settings: ServerSettings) -> int:
     sys.stdout.flush()
     if len(sockets) > 1:
         return _run_workers(settings, sockets)
+    write_logs()
     serve_on(sockets[0], app)
     return 0
 
@@ -118,23 +116,10 @@ def serve_on(sock: socket.socket, app: ASGIApp) -> None:
 
     Args:
         sock: listens already.
+        app: create_app's, or another.
     """
     raise_file_limit()
-    uvicorn.Server(server_config(app)).run(sockets=[sock])
-
-
-def server_config(app: ASGIApp) -> uvicorn.Config:
-    """How an application is served."""
-    return uvicorn.Config(
-        app,
-        loop="uvloop",
-        http="httptools",
-        ws="none",
-        log_level="warning",
-        access_log=False,
-        timeout_keep_alive=_KEEPALIVE_S,
-        timeout_graceful_shutdown=_GRACE_S,
-    )
+    http_server(app).run(sockets=[sock])
 
 
 def raise_file_limit() -> None:
@@ -172,6 +157,7 @@ def _run_workers(settings: ServerSettings, sockets: list[socket.socket]) -> int:
 
 def _work(settings: ServerSettings, sock: socket.socket) -> None:
     threading.Thread(target=end_with_the_parent, daemon=True).start()
+    write_logs()
     with contextlib.suppress(KeyboardInterrupt):  # a terminal's Ctrl-C reaches every process
         serve_on(sock, create_app(settings))
 

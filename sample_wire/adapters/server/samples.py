@@ -12,7 +12,7 @@ from ...codec import Layout, encode_samples
 from ...payload import Payload
 from ...session import Collected, SampleHooks
 from .._media_types import PAYLOAD_TYPES, accepted_layout
-from .bodies import samples_request
+from .bodies import read_body, samples_request
 from .errors import error_response
 from .sending import SlicedResponse
 from .state import ServerState
@@ -24,7 +24,7 @@ async def samples(state: ServerState, request: Request) -> Response:
     layout = accepted_layout(request.headers.getlist("accept"))
     if layout is None:
         return _not_acceptable()
-    asked = samples_request(await request.body())
+    asked = samples_request(await read_body(state, request))
     mismatches = await state.reports.of_ends(session)
     # Nothing waits between the reports and the samples, so that no turn can come in between.
     trajectory = state.session_of(request).trajectory
