@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 from typing import Any, NamedTuple
@@ -43,12 +44,30 @@ def replies_in(received: bytes) -> list[Reply]:
         head, separator, rest = received.partition(b"\r\n\r\n")
         assert separator, received
         status_line, *lines = head.decode("latin-1").split("\r\n")
+        status = int(status_line.split()[1])
         headers = [(line.partition(": ")[0].lower(), line.partition(": ")[2]) for line in lines]
-        length = int(dict(headers)["content-length"])
-        assert len(rest) >= length, "the body breaks off"
-        found.append(Reply(int(status_line.split()[1]), headers, rest[:length]))
-        received = rest[length:]
+        if status in (100, 204):
+            body, received = b"", rest
+        elif "content-length" in dict(headers):
+            length = int(dict(headers)["content-length"])
+            assert len(rest) >= length, "the body breaks off"
+            body, received = rest[:length], rest[length:]
+        else:
+            body, received = _chunks_in(rest)
+        found.append(Reply(status, headers, body))
     return found
+
+
+def _chunks_in(rest: bytes) -> tuple[bytes, bytes]:
+    """The body that is sent in chunks, and what follows it."""
+    body = b""
+    while True:
+        size, separator, rest = rest.partition(b"\r\n")
+        assert separator, "the chunks break off"
+        length = int(size, 16)
+        body, rest = body + rest[:length], rest[length + 2 :]
+        if not length:
+            return body, rest
 
 
 def connected(site: Site) -> socket.socket:
@@ -64,6 +83,17 @@ def until_closed(sock: socket.socket) -> bytes:
     return b"".join(pieces)
 
 
+def first(sock: socket.socket) -> Reply:
+    """The first answer on a connection, which has a length; what follows it is not read."""
+    received = b""
+    while True:
+        piece = sock.recv(1 << 16)
+        assert piece, "the answer breaks off"
+        received += piece
+        with contextlib.suppress(AssertionError):
+            return replies_in(received)[0]
+
+
 def sent(site: Site, request: bytes) -> list[Reply]:
     """The answers to these bytes; the server has closed the connection behind the last one."""
     with connected(site) as sock:
@@ -72,8 +102,8 @@ def sent(site: Site, request: bytes) -> list[Reply]:
 
 
 def one(site: Site, request: bytes) -> Reply:
-    """The one answer to these bytes."""
-    (reply,) = sent(site, request)
+    """The one answer to these bytes, but for those that only ask to go on."""
+    (reply,) = (reply for reply in sent(site, request) if reply.status != 100)
     return reply
 
 

@@ -24,7 +24,7 @@ _SELF_MADE: Final = frozenset((b"content-length", b"transfer-encoding"))
 _NOT_TO_ENGINE: Final = (
     _HOP_BY_HOP
     | _SELF_MADE
-    | {b"host", b"expect", b"accept-encoding", b"content-encoding", ROUTING_KEY}
+    | {b"host", b"expect", b"accept-encoding", b"content-encoding", ROUTING_KEY, REQUEST_ID}
 )
 # Our own server adds server and date; with two of them some clients refuse the reply.
 _NOT_TO_CLIENT: Final = _HOP_BY_HOP | _SELF_MADE | {b"content-encoding", b"server", b"date"}
@@ -35,13 +35,16 @@ def to_engine(
 ) -> RawHeaders:
     """A client's headers for the engine, with the session's routing key and no other.
 
+    The request's id goes on as it is, whatever a Connection header says of it.
+
     The engine is asked not to compress: base64 of a hundred megabytes costs seconds.  Where
     the server has a token, what a client authorizes itself with is that, and stays here.
     """
     own = {b"authorization"} if settings.token is not None else set()
-    kept = _without(headers, _NOT_TO_ENGINE | own)
+    headers = list(headers)
     return [
-        *kept,
+        *_without(headers, _NOT_TO_ENGINE | own),
+        *(pair for pair in headers if pair[0] == REQUEST_ID),
         (b"accept-encoding", b"identity"),
         (b"X-SMG-Routing-Key", routing_key(session_id)),
     ]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
 from ...assembly import RoutingSpec
+from .._token import checked_token
 
 DEFAULT_PORT: Final = 30500
 # Where models say how many experts they have; the newest spelling first.
@@ -23,7 +23,6 @@ _COUNTS: Final = (
     *("workers", "max_connections", "max_reply_bytes", "max_body_bytes"),
     *("max_sessions", "max_held_bytes"),
 )
-_TOKEN: Final = re.compile("[!-~]+")
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,8 +113,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
             count = getattr(self, name)
             if count is not None and count < 1:
                 raise ValueError(f"{name} must be at least 1")
-        if self.token is not None and _TOKEN.fullmatch(self.token) is None:
-            raise ValueError("a token is one or more visible ASCII characters")
+        if self.token is not None:
+            checked_token(self.token)
 
     def __repr__(self) -> str:
         """Without the token, which is not for logs."""
