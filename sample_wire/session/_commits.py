@@ -35,7 +35,8 @@ from .requests import (
 from .tokenizer import Message, TokenizerAdapter
 from .trajectory import Mismatch, SampleOptions, Snapshot, TurnPlan
 
-# What the objects of a turn take beside its arrays and texts.
+# What the objects of a turn take beside its arrays and texts.  With these two the count is within
+# a fifth of what tracemalloc finds, at 15 turns of 2,060 tokens with 25 x 10 experts each.
 _TURN_BYTES: Final = 8192
 # A request's messages are held as text, parsed, and as the parts of a sample.
 _TEXT_COPIES: Final = 3

@@ -91,7 +91,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float | None = 600.0
     max_connections: int = 1024
     max_reply_bytes: int = 1 << 30
-    max_body_bytes: int = 1 << 26
+    max_body_bytes: int = 1 << 25
     max_sessions: int = 10_000
     max_held_bytes: int | None = None
     head_timeout_s: float = 30.0

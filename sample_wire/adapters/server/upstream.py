@@ -19,6 +19,7 @@ from .settings import ServerSettings
 # Smaller bodies find room in what the allocator has.
 _MAPPED_BYTES: Final = 1 << 20
 _LAST_STATUS: Final = 599
+_MAX_TEXT: Final = 200
 _CONTROLS: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 
@@ -90,7 +91,8 @@ class Engine:
 
 
 def _transport_error(error: Exception, text: str, code: str) -> SessionError:
-    text = f"backend transport error: {type(error).__name__}: {text}"
+    # HTTP libraries quote whole lines that they cannot read.
+    text = f"backend transport error: {type(error).__name__}: {text:.{_MAX_TEXT}}"
     return SessionError(text, code=code, http_status=502)
 
 
@@ -100,7 +102,7 @@ def _check_head(status: int, headers: RawHeaders) -> None:
         raise bad_reply(f"its status is {status}")
     for name, value in headers:
         if _CONTROLS.search(value):
-            raise bad_reply(f"its header {name.decode('latin-1')} holds a control character")
+            raise bad_reply(f"its header {name.decode('latin-1'):.40} holds a control character")
 
 
 def _is_final(status: int) -> bool:
