@@ -1,9 +1,9 @@
 """What every request passes on its way in, and every answer on its way out.
 
 A request has an id, which stands in its answer, in the log and in what is sent to the engine.
-It must carry the token, where the server has one.  An answer that comes before its request was
-read closes the connection, when the client has had the time to read it.  And each request is
-told to the log once, with nothing in it that a client or an engine wrote.
+It must carry the token, where the server has one.  An answer that comes before much of its request
+was read closes the connection, when the client has had the time to read it.  And each request
+is told to the log once, with nothing of a conversation in it.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from .state import ServerState
 _log: Final = logging.getLogger(__name__)
 _OPEN_PATH: Final = "/health"
 _SAFE_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+# So much of a body is read on for the connection's sake.
+_LITTLE_BYTES: Final = 1 << 16
 # How long a client that was answered early may go on sending, and read the answer meanwhile.
 _LINGER_S: Final = 1.0
 
@@ -116,8 +118,10 @@ class _Exchange:
         self.request_id = given if _SAFE_ID.fullmatch(given) else secrets.token_hex(16)
         scope["headers"] = [pair for pair in scope["headers"] if pair[0] != REQUEST_ID]
         scope["headers"].append((REQUEST_ID, self.request_id.encode()))
-        self._is_read = not int(headers.get("content-length", "0")) and (
+        # Whether no more comes than may be passed over before the connection's next request.
+        self._is_read = (
             "transfer-encoding" not in headers
+            and int(headers.get("content-length", "0")) <= _LITTLE_BYTES
         )
 
     async def refuse(self, error: SessionError) -> None:
