@@ -83,7 +83,6 @@ def test_a_chat_that_ends_in_time_is_answered(engine: StubEngine) -> None:
             (reply,) = replies_in(until_closed(sock))
         server.wait()
     assert reply.status == 200
-    assert reply.header("connection") == "close"
 
 
 def test_a_chat_that_does_not_end_in_time_is_503_in_our_shape(engine: StubEngine) -> None:

@@ -6,6 +6,8 @@ Deadlines are short here and long elsewhere; nothing is measured but that they c
 from __future__ import annotations
 
 import contextlib
+import logging
+import queue
 import socket
 from collections.abc import Iterator
 from typing import Final
@@ -16,7 +18,7 @@ from ._raw import chat as chat_request
 from ._raw import connected, first, one, replies_in, request, sent, until_closed
 from ._serving import Handle, Site
 from ._sglang import first_turn
-from ._stub import StubEngine
+from ._stub import PATIENCE_S, StubEngine
 from .conftest import StartServer
 
 SHORT_S: Final = 0.1
@@ -30,6 +32,33 @@ BODY_ROUTES: Final = (
     ("POST", "/sessions/{id}/samples"),
     ("GET", "/sessions/{id}/v1/models"),
 )
+
+
+class Told(logging.Handler):
+    """Waits for what the server tells of a request when it has done with it."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self._routes: queue.Queue[str] = queue.Queue()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._routes.put(vars(record).get("route", ""))
+
+    def wait_for(self, route: str) -> None:
+        """Returns when a request of that route is done with."""
+        while self._routes.get(timeout=PATIENCE_S) != route:
+            pass
+
+
+@pytest.fixture
+def told(caplog: pytest.LogCaptureFixture) -> Iterator[Told]:
+    """What the server tells from here on."""
+    handler = Told()
+    logger = logging.getLogger("sample_wire.adapters.server")
+    with caplog.at_level(logging.INFO, logger.name):
+        logger.addHandler(handler)
+        yield handler
+        logger.removeHandler(handler)
 
 
 @pytest.fixture
@@ -185,6 +214,21 @@ def test_an_engine_that_takes_longer_than_a_body_may_is_waited_for(
         gate.open()
         (reply,) = replies_in(until_closed(sock))
     assert reply.status == 200
+
+
+def test_a_client_that_takes_nothing_of_its_answer_is_cut_off(
+    start: StartServer, engine: StubEngine, told: Told
+) -> None:
+    session = start(send_timeout_s=SHORT_S).create()
+    user = {"role": "user", "content": " ".join(["7"] * 1_000_000)}
+    engine.will(first_turn())
+    assert session.chat([user]).status_code == 200
+    with connected(session.site) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.sendall(request("POST", f"{session.path}/samples", body=b""))
+        # What was not taken is more than the system holds; the server has done with it.
+        told.wait_for("/sessions/{session_id}/samples")
+    assert session.collect().samples[0].response_length == 2
 
 
 @contextlib.contextmanager

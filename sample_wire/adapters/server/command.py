@@ -31,6 +31,7 @@ _BUDGETS: Final = {
     "max_held_bytes": "that the turns of one server hold (default: half of the memory)",
     "head_timeout_s": "for a request's head to come (default %(default)s)",
     "body_timeout_s": "for its body to come (default %(default)s)",
+    "send_timeout_s": "a client may take nothing of its answer (default %(default)s)",
     "idle_timeout_s": "a session may be unused; 0 is for ever (default %(default)s)",
     "stop_timeout_s": "left to running requests when the server ends (default %(default)s)",
 }

@@ -49,10 +49,11 @@ def answer_to(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
         return http_error(request, error)
     status, text, code = _told(error)
+    told = {"request_id": request.headers.get("x-request-id"), "code": code}
     if code == "internal_error":
-        log_fault(_log, "internal error", error)
+        log_fault(_log, "internal error", error, told)
     elif status >= 500:
-        _log.warning("%s: %s", code, text)
+        _log.warning("%s: %s", code, text, extra=told)
     request.scope[CODE_KEY] = code
     return error_response(status, text, code, _HEADERS.get(status))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 import traceback
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -40,10 +41,15 @@ def fault(error: BaseException) -> dict[str, object]:
     return {"error": type(error).__name__, "places": places}
 
 
-def log_fault(logger: logging.Logger, event: str, error: BaseException) -> None:
-    """Logs an error that nobody foresaw, without its text."""
+def log_fault(
+    logger: logging.Logger,
+    event: str,
+    error: BaseException,
+    more: Mapping[str, object] | None = None,
+) -> None:
+    """Logs an error that nobody foresaw, without its text; more are further fields."""
     told = fault(error)
-    logger.error("%s: %s", event, told["error"], extra=told)
+    logger.error("%s: %s", event, told["error"], extra={**told, **(more or {})})
 
 
 def write_logs() -> None:

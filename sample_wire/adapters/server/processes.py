@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
+import logging
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -24,6 +26,7 @@ from .serving import http_server
 from .settings import ServerSettings
 
 FAILED: Final = 1
+_log: Final = logging.getLogger(__name__)
 _BY_SIGNAL: Final = 128  # what shells add to the number of the signal that ended a process
 _BACKLOG: Final = 2048
 _PORT_TRIES: Final = 32
@@ -41,12 +44,13 @@ def serve(settings: ServerSettings) -> int:
     settings = with_instance(settings)
     app = create_app(settings)  # with several workers too: what is wrong is told once, here
     sockets = _listen(settings)
+    write_logs()
+    warn_if_open(settings)
     for sock in sockets:
         sys.stdout.write(f"sample-wire: serving on {url_of(sock)}\n")
     sys.stdout.flush()
     if len(sockets) > 1:
         return _run_workers(settings, sockets)
-    write_logs()
     serve_on(sockets[0], app)
     return 0
 
@@ -76,6 +80,16 @@ def _bound_in_a_row(settings: ServerSettings) -> list[socket.socket]:
             sock.close()
         raise
     return sockets
+
+
+def warn_if_open(settings: ServerSettings) -> None:
+    """Says so in the log where others than this machine may use the server, without a token."""
+    try:
+        is_loopback = ipaddress.ip_address(settings.host).is_loopback
+    except ValueError:
+        is_loopback = settings.host == "localhost"
+    if settings.token is None and not is_loopback:
+        _log.warning("whoever reaches %s may use this server: it has no token", settings.host)
 
 
 def bound(host: str, port: int) -> socket.socket:

@@ -3,7 +3,8 @@
 uvicorn's protocol takes some requests in forms that another server on the way may read
 otherwise, which is how one request is hidden in another.  Those are refused here, and the
 connection is closed.  A head and a body each have a time in which they must have come, whether
-anybody waits for them or not.
+anybody waits for them or not; and a client that stops reading its answer holds what it is made
+of no longer than that either.
 """
 
 from __future__ import annotations
@@ -25,15 +26,17 @@ _VERSIONS: Final = ("1.0", "1.1")
 
 
 class Deadlines(NamedTuple):
-    """Seconds that the parts of a request may take to come.
+    """Seconds that the parts of an exchange may take.
 
     Attributes:
-        head_s: a head, from the connection or its own first byte on.
-        body_s: a body, from the end of its head on.
+        head_s: for a head to come, from the connection or its own first byte on.
+        body_s: for a body to come, from the end of its head on.
+        send_s: for the client to take any more of an answer.
     """
 
     head_s: float = 30.0
     body_s: float = 120.0
+    send_s: float = 120.0
 
 
 class GuardedProtocol(HttpToolsProtocol):
@@ -50,6 +53,7 @@ class GuardedProtocol(HttpToolsProtocol):
     _is_refused = False
     _head_bytes = 0
     _timer: asyncio.TimerHandle | None = None
+    _send_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begins to wait for the first head."""
@@ -59,6 +63,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Ends all waiting."""
         self._unwatch()
+        self._unwatch_sending()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -100,6 +105,17 @@ class GuardedProtocol(HttpToolsProtocol):
         self._is_in_body = False
         self._unwatch()
         super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        """The client takes no more for now."""
+        super().pause_writing()
+        self._unwatch_sending()
+        self._send_timer = self.loop.call_later(self.deadlines.send_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """It took nearly all that there was for it."""
+        self._unwatch_sending()
+        super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002  # uvicorn's
         """Refuses what is no HTTP."""
@@ -159,6 +175,11 @@ class GuardedProtocol(HttpToolsProtocol):
     def _watch(self, seconds: float) -> None:
         self._unwatch()
         self._timer = self.loop.call_later(seconds, self._overdue)
+
+    def _unwatch_sending(self) -> None:
+        if self._send_timer is not None:
+            self._send_timer.cancel()
+            self._send_timer = None
 
     def _unwatch(self) -> None:
         if self._timer is not None:

@@ -36,7 +36,9 @@ class SessionServer(uvicorn.Server):
     def __init__(self, app: ASGIApp, state: ServerState) -> None:
         self._state = state
         settings = state.settings
-        deadlines = Deadlines(settings.head_timeout_s, settings.body_timeout_s)
+        deadlines = Deadlines(
+            settings.head_timeout_s, settings.body_timeout_s, settings.send_timeout_s
+        )
         super().__init__(_config(app, deadlines, settings.stop_timeout_s))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

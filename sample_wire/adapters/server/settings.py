@@ -18,7 +18,7 @@ DEFAULT_PORT: Final = 30500
 _NUM_EXPERTS_KEYS: Final = ("num_experts", "n_routed_experts", "num_local_experts")
 _TOP_K_KEYS: Final = ("num_experts_per_tok", "num_experts_per_token", "moe_topk")
 _ENDLESS: Final = ("timeout_s", "idle_timeout_s")
-_TIMES: Final = (*_ENDLESS, "head_timeout_s", "body_timeout_s", "stop_timeout_s")
+_TIMES: Final = (*_ENDLESS, "head_timeout_s", "body_timeout_s", "send_timeout_s", "stop_timeout_s")
 _COUNTS: Final = (
     *("workers", "max_connections", "max_reply_bytes", "max_body_bytes"),
     *("max_sessions", "max_held_bytes"),
@@ -57,9 +57,11 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
             with 503, at the limit turns are too.
         head_timeout_s, body_timeout_s: how long a request's head, and its body behind that, may
             take to come.
-        idle_timeout_s: a session that nobody used for this long is dropped where room is wanted
-            for another; None keeps it until it is deleted.  Tests and builds that agents run
-            between two turns take an hour at times; twice that is a client that has gone.
+        send_timeout_s: how long a client may take nothing of an answer that waits for it.
+        idle_timeout_s: a session that nobody used for this long is dropped when another begins,
+            or a turn wants room; None keeps it until it is deleted.  Tests and builds that
+            agents run between two turns take an hour at times; twice that is a client that has
+            gone.
         stop_timeout_s: what a server that is told to end leaves to running requests.
         token: what every request but GET /health must carry as its bearer token, or None.
         instance_id: told by /health and with each new session, so that a client knows a
@@ -96,6 +98,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_held_bytes: int | None = None
     head_timeout_s: float = 30.0
     body_timeout_s: float = 120.0
+    send_timeout_s: float = 120.0
     idle_timeout_s: float | None = 7200.0
     stop_timeout_s: float = 10.0
     token: str | None = None
