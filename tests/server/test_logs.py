@@ -48,19 +48,26 @@ def events(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
         ),
         (("GET", "/sessions/{id}/x"), ("/sessions/{session_id}/{path:path}", 404, "not_found")),
         (("PUT", "/sessions"), ("/sessions", 405, "method_not_allowed")),
+        (
+            ("POST", "/sessions/{id}/samples", "accept: text/html"),
+            ("/sessions/{session_id}/samples", 406, "not_acceptable"),
+        ),
         (("GET", "/nowhere/{id}"), ("", 404, "not_found")),
     ],
 )
 def test_each_request_is_told_once_by_its_route(
     session: Handle,
     caplog: pytest.LogCaptureFixture,
-    raw: tuple[str, str],
+    raw: tuple[str, ...],
     expected: tuple[str, int, str | None],
 ) -> None:
-    method, path = raw
+    method, path, *headers = raw
     route, status, code = expected
     with caplog.at_level(logging.INFO, LOGGER):
-        one(session.site, request(method, path.replace("{id}", session.id), "x-request-id: r-7"))
+        one(
+            session.site,
+            request(method, path.replace("{id}", session.id), "x-request-id: r-7", *headers),
+        )
         settle(session.site)
     told = {"request_id": "r-7", "method": method, "route": route, "status": status, "code": code}
     assert events(caplog) == [told]

@@ -163,6 +163,14 @@ def test_a_second_head_that_does_not_come_ends_the_connection(short_heads: Handl
     assert (first.status, second.refusal) == (200, (408, "slow_request"))
 
 
+def test_empty_lines_do_not_keep_a_connection_for_ever(short_heads: Handle) -> None:
+    with connected(short_heads.site) as sock:
+        sock.sendall(request("GET", "/health", keep=True))
+        assert first(sock).status == 200
+        sock.sendall(b"\r\n")
+        assert until_closed(sock) == b""
+
+
 def test_a_connection_may_wait_for_its_next_request_longer_than_for_a_head(
     short_heads: Handle, short_bodies: Handle
 ) -> None:

@@ -10,6 +10,7 @@ of no longer than that either.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Final, NamedTuple
@@ -17,6 +18,7 @@ from typing import Final, NamedTuple
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+_log: Final = logging.getLogger(__name__)
 # Tokens and cookies come to a few KB; nginx takes 32 KB in all, Apache 8 KB a line.
 MAX_HEAD_BYTES: Final = 1 << 16
 # What a client that is refused may still send before its connection is cut: with bytes of it
@@ -76,6 +78,8 @@ class GuardedProtocol(HttpToolsProtocol):
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES:
                 self._refuse_head()
+        if self._timer is None and self.timeout_keep_alive_task is None and self._is_idle():
+            self._watch(self.deadlines.head_s)  # empty lines came, and a head may yet
 
     def on_message_begin(self) -> None:
         """A head begins; that of a connection's first request is waited for already."""
@@ -155,6 +159,7 @@ class GuardedProtocol(HttpToolsProtocol):
             return
         self._unwatch()
         self._is_refused = True
+        _log.info("refused", extra={"status": status, "code": code})
         if self.transport.is_closing():
             return
         if not self._may_answer():
@@ -166,11 +171,16 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _may_answer(self) -> bool:
         """Whether an answer of our own would be taken for that of the request it is for."""
-        cycle = self.cycle
         if self._is_in_body:
-            return not cycle.response_started and not self.pipeline
+            return not self.cycle.response_started and not self.pipeline
+        return self._is_idle()
+
+    def _is_idle(self) -> bool:
+        """Whether no request that came whole waits for its answer."""
         # uvicorn declares a cycle, but has none before the first head.
-        return cycle is None or cycle.response_complete  # type: ignore[redundant-expr]
+        return self.cycle is None or (  # type: ignore[redundant-expr]
+            self.cycle.response_complete and not self._is_in_body
+        )
 
     def _watch(self, seconds: float) -> None:
         self._unwatch()
