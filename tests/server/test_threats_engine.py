@@ -47,6 +47,7 @@ def with_meta(**changes: Any) -> Answer:
 LIES: Final[dict[str, tuple[Answer, tuple[int, str]]]] = {
     "nothing at all": (Answer(hang_up=True), GONE),
     "half of what it tells": (Answer(200, GOOD[:9], [("content-length", "99")], True), GONE),
+    "more than it tells": (Answer(200, GOOD, [JSON_TYPE, ("content-length", "20")]), BAD),
     "two lengths": (Answer(200, GOOD, [("content-length", "5"), ("content-length", "6")]), GONE),
     "a length that is none": (Answer(200, GOOD, [("content-length", "x")]), GONE),
     "chunks that are none": (Answer(200, b"zz\r\n", CHUNKED, True), GONE),
@@ -89,18 +90,6 @@ def test_a_lie_is_502_and_the_session_goes_on_as_before(
     assert session.dump() == before
     assert one(session.site, chat(session)).status == 200
     assert session.num_records() == 1
-
-
-def test_more_than_a_reply_tells_is_taken_for_no_turn_and_costs_one_call_more_at_most(
-    session: Handle, engine: StubEngine
-) -> None:
-    """The rest of the reply is all that the next call on its connection gets to read."""
-    engine.will(Answer(200, GOOD, [JSON_TYPE, ("content-length", "20")]), *[first_turn()] * 2)
-    assert one(session.site, chat(session)).refusal == BAD
-    second = one(session.site, chat(session))
-    assert second.status == 200 or second.refusal == GONE
-    assert session.num_records() == (second.status == 200)
-    assert one(session.site, chat(session)).status == 200
 
 
 SPEC_OF_EXPERTS: Final = RoutingSpec(num_layers=NUM_LAYERS, top_k=TOP_K, num_experts=1000)
