@@ -21,6 +21,8 @@ MAX_JSON_DEPTH: Final = 128
 _MAX_DIGITS: Final = 4300
 _STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 
+# Depth is counted in blocks of this size: a text that is all brackets is soon found out.
+_BLOCK_BYTES: Final = 1 << 16
 _STEP: Final = np.zeros(256, np.int8)
 _STEP[list(b"[{")] = 1
 _STEP[list(b"]}")] = -1
@@ -35,8 +37,14 @@ def exceeds_depth(text: bytes, max_depth: int) -> bool:
     if not _opens_more(text, max_depth):
         return False
     outside_strings = np.frombuffer(_STRING.sub(b"", text), np.uint8)
-    depth = np.cumsum(_STEP[outside_strings], dtype=np.int64)
-    return bool(depth.max(initial=0) > max_depth)
+    depth = 0
+    for start in range(0, len(outside_strings), _BLOCK_BYTES):
+        steps = _STEP[outside_strings[start : start + _BLOCK_BYTES]]
+        depths = np.cumsum(steps, dtype=np.int64)
+        if depth + int(depths.max()) > max_depth:
+            return True
+        depth += int(depths[-1])
+    return False
 
 
 def _opens_more(text: bytes, count: int) -> bool:

@@ -41,6 +41,7 @@ from ._client_bodies import Created, collect_body, read_created
 from ._client_requests import Request, Steps
 from ._client_urls import server_urls
 from ._media_types import PAYLOAD_TYPES, wanted_types
+from ._token import checked_token
 
 COLLECT_TIMEOUT_S: Final = 120.0
 # Three years; timers overflow at a few hundred.
@@ -110,6 +111,7 @@ class SessionSteps:
         handshake: whether to ask the server for the same field set and schema.
         layout, widen: what collect asks for, and whether it widens narrow arrays.
         limits: see ClientLimits.
+        token: the servers', or None.
     """
 
     def __init__(
@@ -122,6 +124,7 @@ class SessionSteps:
         layout: Layout,
         widen: bool,
         limits: ClientLimits,
+        token: str | None = None,
     ) -> None:
         self._servers = server_urls(servers)
         self._field_set = field_set
@@ -135,6 +138,7 @@ class SessionSteps:
         self._layout = layout
         self._widen = widen
         self._limits = limits
+        self._token = token if token is None else checked_token(token)
         self._server_url = ""
         self._session_id = ""
         self._instance_id: str | None = None
@@ -236,6 +240,7 @@ class SessionSteps:
                     timeout_s,
                     self._limits.max_reply_bytes,
                     wanted_types(self._layout),
+                    token=self._token,
                 )
             )
             answer.require_success()
@@ -253,13 +258,13 @@ class SessionSteps:
         self.stage = "attempted"
         url = self.session_url
         try:
-            answer = yield Request(
-                "delete", url, b"", self._limits.delete_timeout_s, MAX_REFUSAL_BYTES
-            )
+            limit = self._limits.delete_timeout_s
+            answer = yield Request("delete", url, b"", limit, MAX_REFUSAL_BYTES, token=self._token)
             if answer.status != 404:  # 404: it is gone already, and asking again would not help
                 answer.require_success()
         except Exception:
-            logger.warning("the session %s could not be deleted", url, exc_info=True)
+            # Whoever knows a session's id may use it: it is not for logs.
+            logger.warning("a session at %s could not be deleted", self._server_url, exc_info=True)
             return False
         self.stage = "gone"
         return True
@@ -318,6 +323,7 @@ class SessionSteps:
             limits.create_timeout_s,
             MAX_REFUSAL_BYTES,
             ("application/json",),
+            token=self._token,
         )
         tries_left = limits.create_tries
         while True:

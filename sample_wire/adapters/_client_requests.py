@@ -26,6 +26,7 @@ class Request(msgspec.Struct, frozen=True):
         media_types: what the body of a success may be, the best first; none where nobody reads it.
         pause_s: to wait before it is sent.
         limit_s: what timeout_s is the rest of, where an exchange before it took its part.
+        token: the server's, or None.
     """
 
     kind: Kind
@@ -36,6 +37,7 @@ class Request(msgspec.Struct, frozen=True):
     media_types: tuple[str, ...] = ()
     pause_s: float = 0.0
     limit_s: float | None = None
+    token: str | None = None
 
     @property
     def method(self) -> str:
@@ -55,6 +57,8 @@ class Request(msgspec.Struct, frozen=True):
             "accept-encoding": "identity",
             "connection": "close",
         }
+        if self.token is not None:
+            headers["authorization"] = f"Bearer {self.token}"
         return headers | {"content-type": "application/json"} if self.content else headers
 
     @property

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import zlib
+from collections.abc import AsyncGenerator
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Final
 
@@ -11,8 +15,11 @@ import httpx2
 # that very moment fails, so ours are given up earlier.
 _KEEPALIVE_S: Final = 2.0
 _LAST_PORT: Final = 65535
-# What httpx2 unpacks without further packages.
-_KNOWN_ENCODINGS: Final = ("", "identity", "gzip", "deflate")
+# What zlib unpacks, by the window that it is told; 16 more means gzip.
+_WINDOW_BITS: Final = {"gzip": zlib.MAX_WBITS | 16, "deflate": zlib.MAX_WBITS}
+_KNOWN_ENCODINGS: Final = ("", "identity", *_WINDOW_BITS)
+# Unpacking this much takes a few milliseconds.
+_STEP_BYTES: Final = 1 << 20
 
 
 def engine_url(text: str) -> httpx2.URL:
@@ -52,16 +59,57 @@ def engine_http(timeout_s: float | None, max_connections: int) -> httpx2.AsyncCl
     )
 
 
-async def read_body(response: httpx2.Response) -> bytearray:
+class TooLargeError(Exception):
+    """A body is larger than it may be."""
+
+
+async def read_body(response: httpx2.Response, max_bytes: int | None = None) -> bytearray:
     """The unpacked body, put together as it comes: joining 130 MB at the end holds up the loop.
 
+    Args:
+        max_bytes: that it may have when it is unpacked; None for no limit.
+
     Raises:
+        TooLargeError: it has more; no more than that was held at any time.
         httpx2.HTTPError: it breaks off, or its content encoding is not known.
     """
     encoding = response.headers.get("content-encoding", "").strip().lower()
     if encoding not in _KNOWN_ENCODINGS:
         raise httpx2.DecodingError(f"the engine's content-encoding {encoding!r} is not known")
+    if max_bytes is not None and _told_length(response.headers) > max_bytes:
+        raise TooLargeError
     body = bytearray()
-    async for chunk in response.aiter_bytes():
-        body += chunk
+    async with contextlib.aclosing(_unpacked(response, encoding)) as chunks:
+        async for chunk in chunks:
+            body += chunk
+            if max_bytes is not None and len(body) > max_bytes:
+                raise TooLargeError
     return body
+
+
+def _told_length(headers: httpx2.Headers) -> int:
+    try:
+        return int(headers.get("content-length", ""))
+    except ValueError:
+        return 0
+
+
+async def _unpacked(response: httpx2.Response, encoding: str) -> AsyncGenerator[bytes, None]:
+    """The body in pieces.  A few packed bytes may be a thousand times as many: they are unpacked
+    in steps, and between two of them the loop serves others."""
+    if encoding not in _WINDOW_BITS:
+        async for chunk in response.aiter_bytes():
+            yield chunk
+        return
+    unpacking = zlib.decompressobj(_WINDOW_BITS[encoding])
+    try:
+        async for packed in response.aiter_raw():
+            while packed:
+                yield unpacking.decompress(packed, _STEP_BYTES)
+                packed = unpacking.unconsumed_tail
+                await asyncio.sleep(0)
+        yield unpacking.flush()
+    except zlib.error as error:
+        raise httpx2.DecodingError(str(error)) from None
+    if not unpacking.eof:
+        raise httpx2.DecodingError("the packed body breaks off")

@@ -49,12 +49,14 @@ class ClientBase(Generic[HttpT]):
             client takes that, and logs a warning, one a server.
         widen: False gives narrow arrays of a compact payload as they were sent, without a copy.
         limits: see ClientLimits.
+        token: the servers' bearer token, or None.  An agent is given the same, as its API key.
         http: sends the requests and stays open.  It should be left to session clients: a
             connection that other requests made it keep may break under collect.  None makes
             one that uses no proxy of the environment, and is closed with this client.
 
     Raises:
-        ValueError: no server, something that is not an HTTP URL, or no such field set or layout.
+        ValueError: no server, something that is not an HTTP URL, no such field set or layout, or
+            a token that no header can carry.
     """
 
     _http_type: type[HttpT]
@@ -69,6 +71,7 @@ class ClientBase(Generic[HttpT]):
         layout: Layout = "exact",
         widen: bool = True,
         limits: ClientLimits | None = None,
+        token: str | None = None,
         http: HttpT | None = None,
     ) -> None:
         self._steps = SessionSteps(
@@ -79,6 +82,7 @@ class ClientBase(Generic[HttpT]):
             layout=layout,
             widen=widen,
             limits=limits or ClientLimits(),
+            token=token,
         )
         self._owns_http = http is None
         self._http: HttpT = http or self._http_type(

@@ -24,11 +24,11 @@ from collections.abc import Mapping
 from typing import Any, Final, Self
 
 import ray
-import uvicorn
 from ray.exceptions import RayActorError
 
 from .server import ServerSettings, create_app
-from .server.processes import bound, raise_file_limit, server_config, url_of, with_instance
+from .server.processes import bound, raise_file_limit, url_of, with_instance
+from .server.serving import http_server
 from .server.state import ServerState
 
 __all__ = ["SessionServers", "start_session_servers"]
@@ -51,7 +51,7 @@ def start_session_servers(
         settings: of each of them.  port 0 gives each a free one; another is for one server a
             node.  host is where each listens: "127.0.0.1" reaches clients on its own node
             only, "0.0.0.0" those of the whole cluster, and whoever else reaches the node:
-            servers have no authentication.  The tokenizer's folder must be on every node.
+            set a token.  The tokenizer's folder must be on every node.
         num_servers: at least 1.
         actor_options: for `.options()` of the actors: num_cpus, resources, label_selector and
             so on.  They are spread over the nodes unless scheduling_strategy says otherwise.
@@ -118,7 +118,7 @@ class SessionServers:
     def stop(self) -> None:
         """Ends all servers and the sessions that they hold.
 
-        Requests that are under way get ten seconds.  Servers that have died are passed over,
+        Requests that are under way get stop_timeout_s.  Servers that have died are passed over,
         and so is a second call.
         """
         stopping = [actor.stop.remote() for actor in self._actors]
@@ -144,7 +144,7 @@ class _SessionServer:
         self._state: ServerState = app.state.server
         sock = bound(settings.host, settings.port)
         raise_file_limit()
-        self._server = uvicorn.Server(server_config(app))
+        self._server = http_server(app)
         self._serving = asyncio.create_task(self._server.serve(sockets=[sock]))
         return url_of(sock, _node_address() if settings.host in _ANY_ADDRESS else None)
 

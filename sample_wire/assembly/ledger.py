@@ -38,9 +38,10 @@ class RowLedger:
 
     Attributes:
         row_shape: as given.
+        stored_bytes: of all rows that were ever stored, those of dropped turns included.
     """
 
-    __slots__ = ("_buffer", "_dtypes", "_filled", "row_shape")
+    __slots__ = ("_buffer", "_dtypes", "_filled", "row_shape", "stored_bytes")
 
     def __init__(
         self, row_shape: tuple[int, ...], dtypes: tuple[np.dtype[Any], ...] = ROW_DTYPES
@@ -50,6 +51,7 @@ class RowLedger:
         # Weak: a buffer lives as long as some turn's rows lie in it.
         self._buffer: weakref.ref[Array] | None = None
         self._filled = 0
+        self.stored_bytes = 0
 
     def empty(self) -> RowBlocks:
         """No rows, of this ledger's shape."""
@@ -104,6 +106,7 @@ class RowLedger:
             stop = self._filled + taken
             buffer[self._filled : stop] = rows[done : done + taken]
             _append(segments, Segment(buffer, self._filled, stop))
+            self.stored_bytes += buffer[self._filled : stop].nbytes
             self._filled = stop
             done += taken
 

@@ -155,6 +155,12 @@ class TurnReader:
         self._routing: RowLedger | None = None
         self._indexer: RowLedger | None = None
 
+    @property
+    def stored_bytes(self) -> int:
+        """Of the ids and rows of all turns that were read, each counted once."""
+        ledgers = (self._tokens, self._routing, self._indexer)
+        return sum(ledger.stored_bytes for ledger in ledgers if ledger is not None)
+
     def read(
         self,
         record: Mapping[str, Any],

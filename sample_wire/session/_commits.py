@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, overload
+from typing import Any, Final, overload
 
 import msgspec
 import numpy as np
@@ -35,6 +35,12 @@ from .requests import (
 from .tokenizer import Message, TokenizerAdapter
 from .trajectory import Mismatch, SampleOptions, Snapshot, TurnPlan
 
+# What the objects of a turn take beside its arrays and texts.  With these two the count is within
+# a fifth of what tracemalloc finds, at 15 turns of 2,060 tokens with 25 x 10 experts each.
+_TURN_BYTES: Final = 8192
+# A request's messages are held as text, parsed, and as the parts of a sample.
+_TEXT_COPIES: Final = 3
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Commit:
@@ -47,6 +53,7 @@ class Commit:
         request, reply: as they are held.
         response_id: the engine's name for the reply, or "".
         kind: of the engine.
+        held_bytes: what it holds in memory that the turns before it do not, about.
     """
 
     turn: Turn
@@ -56,6 +63,7 @@ class Commit:
     reply: HeldReply
     response_id: str
     kind: EngineKind
+    held_bytes: int
 
     def record(self, encode_base64: EncodeBase64) -> dict[str, Any]:
         """The request and the reply as they were sent, and when."""
@@ -154,6 +162,7 @@ class TurnMaker:
             SessionError: 502 "bad_engine_reply": the reply is malformed.
         """
         near = like or base
+        stored_before = self._reader.stored_bytes
         request = HeldRequest.of(body, near.request if near else None)
         record = {
             "request": {"input_ids": plan.prompt_ids, START_KEY: body.get(START_KEY)},
@@ -172,7 +181,18 @@ class TurnMaker:
         self._ids_text.take(turn, plan.base, plan.prompt_text)
         added = (*map(_copied, plan.new_messages), _spoken(turn.message))
         num_messages = (base.num_messages if base else 0) + len(added)
-        return Commit(turn, added, num_messages, request, found.held, found.id, self._kind)
+        stored = self._reader.stored_bytes - stored_before
+        held_bytes = _TURN_BYTES + stored + turn.log_probs.nbytes + found.held.num_bytes
+        return Commit(
+            turn=turn,
+            messages=added,
+            num_messages=num_messages,
+            request=request,
+            reply=found.held,
+            response_id=found.id,
+            kind=self._kind,
+            held_bytes=held_bytes + _TEXT_COPIES * request.num_bytes,
+        )
 
     def client_reply(self, done: Commit) -> dict[str, Any]:
         """The reply of a turn as its client gets it: without routing arrays."""

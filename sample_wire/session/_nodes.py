@@ -65,13 +65,18 @@ class Node:
 
 
 class Nodes:
-    """All nodes of a tree, or rather of a forest: a conversation may begin more than once."""
+    """All nodes of a tree, or rather of a forest: a conversation may begin more than once.
 
-    __slots__ = ("_children", "_nodes")
+    Attributes:
+        held_bytes: what they hold in memory.
+    """
+
+    __slots__ = ("_children", "_nodes", "held_bytes")
 
     def __init__(self) -> None:
         self._nodes: list[Node] = []
         self._children: dict[int, list[int]] = {_NO_PARENT: []}
+        self.held_bytes = 0
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -88,6 +93,7 @@ class Nodes:
         """A new node."""
         node = Node(len(self._nodes), parent.id if parent else None, commit)
         self._nodes.append(node)
+        self.held_bytes += commit.held_bytes
         self._children[node.id] = []
         self._children[parent.id if parent else _NO_PARENT].append(node.id)
         return node

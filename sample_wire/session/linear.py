@@ -72,6 +72,11 @@ class LinearTrajectory:
         """The committed turns, without their requests' messages."""
         return tuple(commit.turn for commit in self._commits)
 
+    @property
+    def held_bytes(self) -> int:
+        """As Trajectory.held_bytes; turns that were rolled back hold nothing."""
+        return sum(commit.held_bytes for commit in self._commits)
+
     def plan(self, body: Mapping[str, Any]) -> TurnPlan:
         """What a request would do; changes nothing.
 

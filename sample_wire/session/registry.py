@@ -108,5 +108,5 @@ class SessionRegistry:
 
 def _unknown(session_id: str) -> SessionError:
     return SessionError(
-        f"session not found: session_id={session_id}", code="unknown_session", http_status=404
+        f"session not found: session_id={session_id:.64}", code="unknown_session", http_status=404
     )

@@ -237,6 +237,13 @@ class HeldRequest:
         ]
         return cls(base, values, num_shared, tuple(tail))
 
+    @property
+    def num_bytes(self) -> int:
+        """Of the texts that it does not share with the request of base."""
+        before = {} if self.base is None else self.base.values
+        own = (text for key, text in self.values.items() if before.get(key) is not text)
+        return sum(map(len, own)) + sum(map(len, self.tail))
+
     def messages(self) -> list[bytes]:
         """The messages' texts."""
         pieces: list[Sequence[bytes]] = []

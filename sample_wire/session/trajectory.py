@@ -100,6 +100,11 @@ class Trajectory(Protocol):
         """Grows with every commit."""
         ...
 
+    @property
+    def held_bytes(self) -> int:
+        """What its turns hold in memory, about: their rows, and the texts of their records."""
+        ...
+
     def plan(self, body: Mapping[str, Any]) -> TurnPlan:
         """What a request would do.
 

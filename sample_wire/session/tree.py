@@ -65,6 +65,11 @@ class TreeTrajectory:
         return len(self._nodes)
 
     @property
+    def held_bytes(self) -> int:
+        """As Trajectory.held_bytes."""
+        return self._nodes.held_bytes
+
+    @property
     def messages(self) -> tuple[Message, ...]:
         """Those of the newest conversation, the engine's included."""
         return self._nodes.messages(self._nodes.last)

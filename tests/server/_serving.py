@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import httpx2
-import uvicorn
 from starlette.types import ASGIApp
 
 from sample_wire import Sample, SamplesReply, decode_samples
 from sample_wire.adapters.server import ServerSettings, create_app
+from sample_wire.adapters.server.serving import http_server
+from sample_wire.adapters.server.state import ServerState
 from sample_wire.session import TokenizerAdapter
 
 from ._stub import PATIENCE_S
@@ -28,10 +29,7 @@ def serving(app: ASGIApp) -> Iterator[int]:
 
     The socket listens before the thread starts, so nobody need wait for it.
     """
-    config = uvicorn.Config(
-        app, loop="uvloop", http="httptools", ws="none", log_level="critical", access_log=False
-    )
-    server = uvicorn.Server(config)
+    server = http_server(app)
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         sock.listen(128)
@@ -45,7 +43,13 @@ def serving(app: ASGIApp) -> Iterator[int]:
 
 
 class Site:
-    """One running server."""
+    """One running server.
+
+    Attributes:
+        state: its own, where it runs in this process.
+    """
+
+    state: ServerState
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -72,8 +76,10 @@ class Site:
 def running(tokenizer: TokenizerAdapter, engine_url: str, **settings: Any) -> Iterator[Site]:
     """A server with these settings."""
     made = ServerSettings(engine_url=engine_url, tokenizer="of the test", **settings)
-    with serving(create_app(made, tokenizer=tokenizer)) as port:
+    app = create_app(made, tokenizer=tokenizer)
+    with serving(app) as port:
         site = Site(port)
+        site.state = app.state.server
         with site.http:
             yield site
 

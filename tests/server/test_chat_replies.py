@@ -148,7 +148,16 @@ def test_what_is_no_json_is_passed_on_byte_for_byte(
     assert response.headers["content-type"] == content_type
 
 
-@pytest.mark.parametrize("status", [201, 202, 204, 302])
+def test_an_error_of_megabytes_is_passed_on_byte_for_byte(
+    session: Handle, engine: StubEngine
+) -> None:
+    said = b"[" + b"1, " * (1 << 19) + b"1]"
+    engine.will(Answer(500, said))
+    response = session.chat([USER])
+    assert (response.status_code, response.content) == (500, said)
+
+
+@pytest.mark.parametrize("status", [201, 202, 204])
 def test_only_a_200_is_a_turn(session: Handle, engine: StubEngine, status: int) -> None:
     body = b"" if status == 204 else json.dumps(completion(3, *FIRST_OUTPUT)).encode()
     engine.will(Answer(status, body, [("location", "/elsewhere")]))

@@ -11,6 +11,7 @@ from starlette.routing import Mount
 
 from sample_wire import Sample
 from sample_wire.adapters.server import ServerSettings, create_app
+from sample_wire.adapters.server.headers import routing_key
 
 from ._errors import error_of, refusal
 from ._numbers import NumberTokenizer
@@ -186,7 +187,7 @@ def test_the_models_of_the_engine_are_passed_through(session: Handle, engine: St
     (seen,) = engine.seen
     assert (seen.method, seen.target) == ("GET", "/v1/models?a=1&b=%20")
     assert seen.values("x-mine") == ["1"]
-    assert seen.values("x-smg-routing-key") == [session.id]
+    assert seen.values("x-smg-routing-key") == [routing_key(session.id).decode()]
 
 
 def test_a_head_of_the_models_is_a_get_without_its_body(

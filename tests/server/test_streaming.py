@@ -114,6 +114,7 @@ def test_a_stream_has_headers_of_its_own_and_none_of_the_engines(
         "cache-control": "no-cache",
         "x-accel-buffering": "no",
         "content-length": headers["content-length"],
+        "x-request-id": headers["x-request-id"],
     }
 
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -16,6 +17,7 @@ from ...session import TokenizerAdapter
 from ..tokenizer import load_tokenizer
 from .chat import CHAT_PATH, chat
 from .errors import http_error
+from .guard import Guard
 from .openapi import describe
 from .passthrough import forward
 from .routing import Endpoint, by_method
@@ -32,7 +34,9 @@ def create_app(settings: ServerSettings, *, tokenizer: TokenizerAdapter | None =
 
     It may be mounted in another application, which then runs its lifespan too
     (`lifespan=app.router.lifespan_context`): that closes the connections to the engine.  Whoever
-    runs it finds its ServerState in `app.state.server`, and may let it drain.
+    runs it finds its ServerState in `app.state.server`, and may let it drain.  The deadlines of
+    heads and bodies, and what is left to running requests when the server ends, are kept by
+    `serving.http_server`; another HTTP server has its own.
 
     Args:
         settings: all but host, port and workers are used.
@@ -58,7 +62,10 @@ def create_app(settings: ServerSettings, *, tokenizer: TokenizerAdapter | None =
         await state.engine.aclose()
 
     app = Starlette(
-        routes=_routes(state), exception_handlers={HTTPException: http_error}, lifespan=lifespan
+        routes=_routes(state),
+        middleware=[Middleware(Guard, state=state)],
+        exception_handlers={HTTPException: http_error},
+        lifespan=lifespan,
     )
     app.router.redirect_slashes = False
     app.state.server = state
@@ -70,9 +77,10 @@ def _routes(state: ServerState) -> list[Route]:
 
     def route(path: str, **handlers: _StateHandler) -> Route:
         bound = {method: functools.partial(handler, state) for method, handler in handlers.items()}
-        return Route(path, Endpoint(by_method(bound)))
+        return Route(path, Endpoint(by_method(bound), path))
 
     create_route = functools.partial(route, POST=create)
+    others = "/sessions/{session_id}/{path:path}"
     return [
         route("/health", GET=health),
         route("/openapi.json", GET=describe),
@@ -81,5 +89,5 @@ def _routes(state: ServerState) -> list[Route]:
         route("/sessions/{session_id}", GET=dump, DELETE=delete),
         route(f"/sessions/{{session_id}}{CHAT_PATH}", POST=chat),
         route("/sessions/{session_id}/samples", POST=samples),
-        Route("/sessions/{session_id}/{path:path}", Endpoint(functools.partial(forward, state))),
+        Route(others, Endpoint(functools.partial(forward, state), others)),
     ]

@@ -5,11 +5,35 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from starlette.requests import Request
 
 from ...errors import SessionError
 from ...session import parse_body
+from .state import ServerState
 
 _HANDSHAKE_KEYS: Final = ("field_set", "schema")
+
+
+async def read_body(state: ServerState, request: Request) -> bytes:
+    """The body of a request, as long as it may be.
+
+    Raises:
+        SessionError: 413 "body_too_large", as soon as that is known.
+        ClientDisconnect: the client has gone.
+    """
+    most = state.settings.max_body_bytes
+    if int(request.headers.get("content-length", "0")) > most:
+        raise _too_large(most)
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > most:
+            raise _too_large(most)
+    return bytes(body)
+
+
+def _too_large(most: int) -> SessionError:
+    return SessionError(f"a body has at most {most} bytes", code="body_too_large", http_status=413)
 
 
 class SamplesRequest(NamedTuple):

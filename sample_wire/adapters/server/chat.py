@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from ...assembly import Turn
 from ...session import ChatRequest, Session, TurnPlan, parse_body, upstream_body
+from .bodies import read_body
 from .disconnects import unless_gone
 from .headers import to_engine
 from .memory import tidied
@@ -39,7 +40,8 @@ async def chat(state: ServerState, request: Request) -> Response:
     session = state.session_of(request)
     session.check_open()
     with state.chatting(session):
-        body = await request.body()
+        state.check_room()
+        body = await read_body(state, request)
         async with state.lock(session):
             planned = _plan(state, session, body)
             text = msgspec.json.encode(state.engine_kind.wire_body(planned.request))
@@ -48,6 +50,7 @@ async def chat(state: ServerState, request: Request) -> Response:
             return passed_on(reply)
         async with state.lock(session):
             turn = _commit(session, planned, reply, arrived)
+            state.budgets.count(session)
             trajectory = session.trajectory
             if planned.chat.wants_stream:
                 response = stream_response(trajectory.client_reply(turn))
@@ -75,8 +78,8 @@ def _plan(state: ServerState, session: Session, text: bytes) -> _Planned:
 
 
 async def _call(state: ServerState, session: Session, request: Request, text: bytes) -> EngineReply:
-    headers = to_engine(request.headers.raw, session.id)
-    if "content-type" not in request.headers:
+    headers = to_engine(request.headers.raw, session.id, state.settings)
+    if not any(name == b"content-type" for name, _ in headers):
         headers.append((b"content-type", b"application/json"))
     query = request.scope["query_string"]
     return await state.engine.send("POST", state.engine_kind.path, query, headers, text)

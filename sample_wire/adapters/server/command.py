@@ -10,6 +10,8 @@ import json
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
+import msgspec
+
 from ..._assemble_command import routing_spec, whole_number
 from ...assembly import RoutingSpec
 from ...sample import Sample
@@ -22,6 +24,17 @@ _MATCHER_HELP: Final = (
     "how replayed messages are compared: strict, loose_tool_call, role_content_only, or the dotted"
     " path of a function (default %(default)s)"
 )
+_BUDGETS: Final = {
+    "max_body_bytes": "of a request (default %(default)s)",
+    "max_reply_bytes": "of an engine's answer, unpacked (default %(default)s)",
+    "max_sessions": "of one server (default %(default)s)",
+    "max_held_bytes": "that the turns of one server hold (default: half of the memory)",
+    "head_timeout_s": "for a request's head to come (default %(default)s)",
+    "body_timeout_s": "for its body to come (default %(default)s)",
+    "send_timeout_s": "a client may take nothing of its answer (default %(default)s)",
+    "idle_timeout_s": "a session may be unused; 0 is for ever (default %(default)s)",
+    "stop_timeout_s": "left to running requests when the server ends (default %(default)s)",
+}
 _FAMILY_HELP: Final = "the model's: how a turn is joined to the one before it (default %(default)s)"
 
 
@@ -51,11 +64,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of the payloads (default 1, for trees 2)",
     )
     add("--timeout", type=float, default=600.0, metavar="S", help="of the engine; 0 is none")
-    add("--idle-timeout", type=float, metavar="S", help="drop sessions not used for this long")
+    add("--token-file", metavar="FILE", help="holds what requests must carry as bearer token")
     add("--speculative", action="store_true", help="keep speculative decoding counters")
     add("--keep-messages", action="store_true", help="put the last messages into the metadata")
     add("--indexer", action="store_true", help="ask for the engine's indexer arrays")
     add_routing_arguments(parser)
+    _add_budget_arguments(parser)
     parser.set_defaults(refuse_usage=parser.error)
 
 
@@ -80,13 +94,30 @@ def add_routing_arguments(parser: argparse.ArgumentParser) -> None:
     routing("--required", action="store_true", help="refuse a turn without routing")
 
 
+def _add_budget_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what a server holds and waits for at most, with the settings' own defaults."""
+    defaults = {field.name: field.default for field in msgspec.structs.fields(ServerSettings)}
+    group = parser.add_argument_group("budgets")
+    for name, text in _BUDGETS.items():
+        is_time = name.endswith("_s")
+        group.add_argument(
+            "--" + name.removesuffix("_s").replace("_", "-"),
+            dest=name,
+            type=float if is_time else whole_number,
+            default=defaults[name],
+            metavar="S" if is_time else "N",
+            help=text,
+        )
+
+
 def settings_of(options: argparse.Namespace) -> ServerSettings:
     """The settings that the arguments spell.
 
     Raises:
         ValueError: arguments that do not go together, or a model's config without experts.
-        OSError: the model's config cannot be read.
+        OSError: the model's config cannot be read, or the token.
     """
+    idle = options.idle_timeout_s or None
     return ServerSettings(
         engine_url=options.engine,
         engine_kind=options.engine_kind,
@@ -107,8 +138,19 @@ def settings_of(options: argparse.Namespace) -> ServerSettings:
         post_process=options.post_process,
         field_set=options.field_set,
         timeout_s=options.timeout or None,
-        idle_timeout_s=options.idle_timeout,
+        token=None if options.token_file is None else _token_in(options.token_file),
+        **{name: getattr(options, name) for name in _BUDGETS} | {"idle_timeout_s": idle},
     )
+
+
+def _token_in(path: str) -> str:
+    """The token that a file holds: whoever lists processes sees their arguments.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with open(path, encoding="utf-8") as file:
+        return file.read().strip()
 
 
 def run(options: argparse.Namespace) -> int:

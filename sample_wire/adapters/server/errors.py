@@ -11,13 +11,25 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from ...errors import AssemblyError, EncodeError, SessionError
+from .logs import log_fault
 
 _log: Final = logging.getLogger(__name__)
 _CODES: Final = {404: "not_found", 405: "method_not_allowed"}
 # OpenAI's clients send these again unasked, unless they are told not to.  A 409 sent again would
 # roll back the turn that it lost to, and a bad reply would be paid for once more.
-_RESENT: Final = (409, 502)
 _SEND_NO_MORE: Final = {"x-should-retry": "false"}
+# Room comes back when sessions end, and another server may have some.
+_COME_AGAIN: Final = {"retry-after": "5"}
+_HEADERS: Final = {
+    401: {"www-authenticate": "Bearer"},
+    409: _SEND_NO_MORE,
+    502: _SEND_NO_MORE,
+    503: _COME_AGAIN,
+}
+# Where a request's scope says which code it was answered with.
+CODE_KEY: Final = "sample_wire.code"
+# What a client sent is told back to it no further than this.
+_MAX_PATH: Final = 200
 _UNPROCESSABLE: Final = {AssemblyError: "assembly_failed", EncodeError: "encode_failed"}
 
 
@@ -32,27 +44,36 @@ def error_response(
 def answer_to(request: Request, error: Exception) -> Response:
     """The response to whatever a handler raised.
 
-    What nobody foresaw is 500: what it was goes to the log, and none of it to the client.
+    What nobody foresaw is 500: its kind and place go to the log, and no text of it to anybody.
     """
-    if isinstance(error, SessionError):
-        if error.http_status_hint >= 500:
-            _log.warning("%s %s: %s", request.method, request.scope["path"], error)
-        headers = _SEND_NO_MORE if error.http_status_hint in _RESENT else None
-        return error_response(error.http_status_hint, str(error), error.code, headers)
     if isinstance(error, HTTPException):
         return http_error(request, error)
+    status, text, code = _told(error)
+    told = {"request_id": request.headers.get("x-request-id"), "code": code}
+    if code == "internal_error":
+        log_fault(_log, "internal error", error, told)
+    elif status >= 500:
+        _log.warning("%s: %s", code, text, extra=told)
+    request.scope[CODE_KEY] = code
+    return error_response(status, text, code, _HEADERS.get(status))
+
+
+def _told(error: Exception) -> tuple[int, str, str]:
+    """Status, text and code of an error."""
+    if isinstance(error, SessionError):
+        return error.http_status_hint, str(error), error.code
     for kind, code in _UNPROCESSABLE.items():
         if isinstance(error, kind):
-            return error_response(422, str(error), code)
+            return 422, str(error), code
     if isinstance(error, ClientDisconnect):
-        return error_response(499, "the client has gone", "client_gone")  # nobody reads it
-    _log.error("%s %s", request.method, request.scope["path"], exc_info=error)
-    return error_response(500, f"internal error: {type(error).__name__}", "internal_error")
+        return 499, "the client has gone", "client_gone"  # nobody reads it
+    return 500, f"internal error: {type(error).__name__}", "internal_error"
 
 
 def http_error(request: Request, error: Exception) -> Response:
     """The response to an HTTPException, of ours or of the framework's router."""
     assert isinstance(error, HTTPException)
     code = _CODES.get(error.status_code, "http_error")
-    text = f"{error.detail}: {request.method} {request.scope['path']}"
+    text = f"{error.detail}: {request.method} {request.scope['path']:.{_MAX_PATH}}"
+    request.scope[CODE_KEY] = code
     return error_response(error.status_code, text, code, dict(error.headers or {}))

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from typing import Final
 
+from .settings import ServerSettings
+
 RawHeaders = list[tuple[bytes, bytes]]
 ROUTING_KEY: Final = b"x-smg-routing-key"
+REQUEST_ID: Final = b"x-request-id"
 # RFC 9110, section 7.6.1: these belong to one connection, and a proxy must not pass them on.
 _HOP_BY_HOP: Final = frozenset(
-    (b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"upgrade")
+    (
+        *(b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"upgrade"),
+        *(b"proxy-authenticate", b"proxy-authorization"),
+    )
 )
 _SELF_MADE: Final = frozenset((b"content-length", b"transfer-encoding"))
 # accept-encoding: what the client can unpack says nothing of what we can.  content-encoding:
@@ -17,19 +24,38 @@ _SELF_MADE: Final = frozenset((b"content-length", b"transfer-encoding"))
 _NOT_TO_ENGINE: Final = (
     _HOP_BY_HOP
     | _SELF_MADE
-    | {b"host", b"expect", b"accept-encoding", b"content-encoding", ROUTING_KEY}
+    | {b"host", b"expect", b"accept-encoding", b"content-encoding", ROUTING_KEY, REQUEST_ID}
 )
 # Our own server adds server and date; with two of them some clients refuse the reply.
 _NOT_TO_CLIENT: Final = _HOP_BY_HOP | _SELF_MADE | {b"content-encoding", b"server", b"date"}
 
 
-def to_engine(headers: Iterable[tuple[bytes, bytes]], session_id: str) -> RawHeaders:
+def to_engine(
+    headers: Iterable[tuple[bytes, bytes]], session_id: str, settings: ServerSettings
+) -> RawHeaders:
     """A client's headers for the engine, with the session's routing key and no other.
 
-    The engine is asked not to compress: base64 of a hundred megabytes costs seconds.
+    The request's id goes on as it is, whatever a Connection header says of it.
+
+    The engine is asked not to compress: base64 of a hundred megabytes costs seconds.  Where
+    the server has a token, what a client authorizes itself with is that, and stays here.
     """
-    kept = _without(headers, _NOT_TO_ENGINE)
-    return [*kept, (b"accept-encoding", b"identity"), (b"X-SMG-Routing-Key", session_id.encode())]
+    own = {b"authorization"} if settings.token is not None else set()
+    headers = list(headers)
+    return [
+        *_without(headers, _NOT_TO_ENGINE | own),
+        *(pair for pair in headers if pair[0] == REQUEST_ID),
+        (b"accept-encoding", b"identity"),
+        (b"X-SMG-Routing-Key", routing_key(session_id)),
+    ]
+
+
+def routing_key(session_id: str) -> bytes:
+    """What a router in front of several engines keeps a session's turns together by.
+
+    Whoever knows a session's id may use it; from this key nobody can tell the id.
+    """
+    return hashlib.sha256(session_id.encode()).hexdigest()[:32].encode()
 
 
 def to_client(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:

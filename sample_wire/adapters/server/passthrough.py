@@ -9,6 +9,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...session import Session
+from .bodies import read_body
 from .disconnects import unless_gone
 from .headers import to_engine
 from .replies import passed_on
@@ -21,19 +23,27 @@ ALLOWED_PATHS: Final = frozenset({"v1/models"})
 
 async def forward(state: ServerState, request: Request) -> Response:
     """Any other path below /sessions/{id}."""
-    state.session_of(request)
-    if request.path_params["path"] not in ALLOWED_PATHS:
+    session = state.session_of(request)
+    if not _is_allowed(request):
         raise HTTPException(404, "no such route")
-    return await by_method({"GET": functools.partial(_get, state)})(request)
+    return await by_method({"GET": functools.partial(_get, state, session)})(request)
 
 
-async def _get(state: ServerState, request: Request) -> Response:
-    session_id = request.path_params["session_id"]
+def _is_allowed(request: Request) -> bool:
+    """Whether a path is one of the allowed, and was spelled like it: others on the way may not
+    decode what we do."""
+    path = request.path_params["path"]
+    raw_path: bytes = request.scope["raw_path"]
+    return path in ALLOWED_PATHS and raw_path.endswith(f"/{path}".encode())
+
+
+async def _get(state: ServerState, session: Session, request: Request) -> Response:
+    body = await read_body(state, request)
     call = state.engine.send(
         "GET",
         f"/{request.path_params['path']}",
         request.scope["query_string"],
-        to_engine(request.headers.raw, session_id),
-        await request.body(),
+        to_engine(request.headers.raw, session.id, state.settings),
+        body,
     )
     return passed_on(await unless_gone(request.receive, call))

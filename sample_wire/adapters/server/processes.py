@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
+import logging
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -16,18 +18,16 @@ import types
 from typing import Final
 
 import msgspec
-import uvicorn
 from starlette.types import ASGIApp
 
 from .app import create_app
+from .logs import write_logs
+from .serving import http_server
 from .settings import ServerSettings
 
 FAILED: Final = 1
+_log: Final = logging.getLogger(__name__)
 _BY_SIGNAL: Final = 128  # what shells add to the number of the signal that ended a process
-# Agents think between turns; a connection closed under a request cannot be retried safely.
-_KEEPALIVE_S: Final = 600
-# What a server that is told to end leaves its requests; the engine may take minutes.
-_GRACE_S: Final = 10
 _BACKLOG: Final = 2048
 _PORT_TRIES: Final = 32
 _LAST_PORT: Final = 65535
@@ -44,6 +44,8 @@ def serve(settings: ServerSettings) -> int:
     settings = with_instance(settings)
     app = create_app(settings)  # with several workers too: what is wrong is told once, here
     sockets = _listen(settings)
+    write_logs()
+    warn_if_open(settings)
     for sock in sockets:
         sys.stdout.write(f"sample-wire: serving on {url_of(sock)}\n")
     sys.stdout.flush()
@@ -78,6 +80,16 @@ def _bound_in_a_row(settings: ServerSettings) -> list[socket.socket]:
             sock.close()
         raise
     return sockets
+
+
+def warn_if_open(settings: ServerSettings) -> None:
+    """Says so in the log where others than this machine may use the server, without a token."""
+    try:
+        is_loopback = ipaddress.ip_address(settings.host).is_loopback
+    except ValueError:
+        is_loopback = settings.host == "localhost"
+    if settings.token is None and not is_loopback:
+        _log.warning("whoever reaches %s may use this server: it has no token", settings.host)
 
 
 def bound(host: str, port: int) -> socket.socket:
@@ -118,23 +130,10 @@ def serve_on(sock: socket.socket, app: ASGIApp) -> None:
 
     Args:
         sock: listens already.
+        app: create_app's, or another.
     """
     raise_file_limit()
-    uvicorn.Server(server_config(app)).run(sockets=[sock])
-
-
-def server_config(app: ASGIApp) -> uvicorn.Config:
-    """How an application is served."""
-    return uvicorn.Config(
-        app,
-        loop="uvloop",
-        http="httptools",
-        ws="none",
-        log_level="warning",
-        access_log=False,
-        timeout_keep_alive=_KEEPALIVE_S,
-        timeout_graceful_shutdown=_GRACE_S,
-    )
+    http_server(app).run(sockets=[sock])
 
 
 def raise_file_limit() -> None:
@@ -172,6 +171,7 @@ def _run_workers(settings: ServerSettings, sockets: list[socket.socket]) -> int:
 
 def _work(settings: ServerSettings, sock: socket.socket) -> None:
     threading.Thread(target=end_with_the_parent, daemon=True).start()
+    write_logs()
     with contextlib.suppress(KeyboardInterrupt):  # a terminal's Ctrl-C reaches every process
         serve_on(sock, create_app(settings))
 

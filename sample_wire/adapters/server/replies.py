@@ -10,6 +10,8 @@ from starlette.responses import Response
 from .headers import to_client
 from .upstream import EngineReply
 
+# Errors and lists of models come to a few KB; parsing holds up the loop, 20 ms for this much.
+_MAX_RENDERED: Final = 1 << 20
 _SSE_HEADERS: Final = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 
 
@@ -21,9 +23,11 @@ def json_response(reply: EngineReply, text: bytes) -> Response:
 
 
 def passed_on(reply: EngineReply) -> Response:
-    """The engine's answer as it is: JSON rendered anew, anything else byte for byte."""
+    """The engine's answer as it is: JSON rendered anew, anything else byte for byte, and so
+    what is too large for either."""
+    is_json = reply.content_type in ("", "application/json")
     try:
-        if reply.content_type in ("", "application/json") and reply.body:
+        if is_json and 0 < len(reply.body) <= _MAX_RENDERED:
             return json_response(reply, msgspec.json.encode(msgspec.json.decode(reply.body)))
     except (msgspec.MsgspecError, RecursionError):
         pass  # it is no JSON, whatever its type says

@@ -13,6 +13,7 @@ import weakref
 from typing import Final
 
 from ...session import Mismatch, Session, Snapshot, TokenizerAdapter
+from .logs import log_fault
 
 _log: Final = logging.getLogger(__name__)
 
@@ -69,6 +70,6 @@ class MismatchReports:
                 snapshot.kwargs,
                 snapshot.token_ids,
             )
-        except Exception:  # noqa: BLE001  # an extra: what is wrong with it must not cost samples
-            _log.exception("the mismatch report failed")
+        except Exception as error:  # noqa: BLE001  # an extra, which must not cost samples
+            log_fault(_log, "the mismatch report failed", error)
             return None

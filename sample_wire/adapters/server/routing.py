@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -12,6 +13,8 @@ from starlette.types import Receive, Scope, Send
 from .errors import answer_to
 
 Handler = Callable[[Request], Awaitable[Response]]
+# Where a request's scope says which route it took.
+ROUTE_KEY: Final = "sample_wire.route"
 
 
 class Endpoint:
@@ -19,12 +22,18 @@ class Endpoint:
 
     With a plain function as a route's endpoint the framework would answer other methods, and
     the server would close the connection of a client that met a fault of ours.
+
+    Args:
+        handler: as above.
+        path: of the route.
     """
 
-    def __init__(self, handler: Handler) -> None:
+    def __init__(self, handler: Handler, path: str) -> None:
         self._handler = handler
+        self._path = path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[ROUTE_KEY] = self._path
         request = Request(scope, receive, send)
         try:
             response = await self._handler(request)

@@ -12,8 +12,8 @@ from ...codec import Layout, encode_samples
 from ...payload import Payload
 from ...session import Collected, SampleHooks
 from .._media_types import PAYLOAD_TYPES, accepted_layout
-from .bodies import samples_request
-from .errors import error_response
+from .bodies import read_body, samples_request
+from .errors import CODE_KEY, error_response
 from .sending import SlicedResponse
 from .state import ServerState
 
@@ -23,8 +23,8 @@ async def samples(state: ServerState, request: Request) -> Response:
     session = state.session_of(request)
     layout = accepted_layout(request.headers.getlist("accept"))
     if layout is None:
-        return _not_acceptable()
-    asked = samples_request(await request.body())
+        return _not_acceptable(request)
+    asked = samples_request(await read_body(state, request))
     mismatches = await state.reports.of_ends(session)
     # Nothing waits between the reports and the samples, so that no turn can come in between.
     trajectory = state.session_of(request).trajectory
@@ -35,8 +35,9 @@ async def samples(state: ServerState, request: Request) -> Response:
     return SlicedResponse(payload, PAYLOAD_TYPES[layout], payload.nbytes)
 
 
-def _not_acceptable() -> Response:
+def _not_acceptable(request: Request) -> Response:
     """The answer to a client that takes no layout: it may ask again for one of these."""
+    request.scope[CODE_KEY] = "not_acceptable"
     supported = list(PAYLOAD_TYPES.values())
     text = f"none of the accepted media types is a payload's: {', '.join(supported)}"
     return error_response(406, text, code="not_acceptable", supported=supported)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from ...errors import SessionError
 from ..engines import fast_base64_encoder
-from .bodies import check_handshake
+from .bodies import check_handshake, read_body
 from .sending import SlicedResponse
 from .state import ServerState
 
@@ -25,15 +24,14 @@ async def health(state: ServerState, _request: Request) -> Response:
 async def create(state: ServerState, request: Request) -> Response:
     """POST /sessions: a new session, what its samples will look like, and on which server."""
     wire = {"field_set": state.field_set, "schema": state.schema.fingerprint(state.field_set)}
-    check_handshake(await request.body(), wire)
+    check_handshake(await read_body(state, request), wire)
     if state.is_draining:
         raise SessionError(
             "the server takes no new sessions: it is about to stop",
             code="draining",
             http_status=503,
         )
-    state.drop_idle()
-    session = state.registry.create(time.monotonic())
+    session = state.new_session()
     kind = {"trajectory": state.settings.trajectory}
     return JSONResponse({"session_id": session.id, **wire, **kind, **_instance(state)})
 
@@ -71,5 +69,5 @@ async def delete(state: ServerState, request: Request) -> Response:
     """DELETE /sessions/{id}: waits for a turn that is being planned or committed."""
     session = state.registry.start_closing(request.path_params["session_id"])
     async with state.lock(session):
-        state.registry.remove(session.id)
+        state.remove(session)
     return Response(status_code=204)

@@ -11,11 +11,18 @@ from typing import Any, Final
 import msgspec
 
 from ...assembly import RoutingSpec
+from .._token import checked_token
 
 DEFAULT_PORT: Final = 30500
 # Where models say how many experts they have; the newest spelling first.
 _NUM_EXPERTS_KEYS: Final = ("num_experts", "n_routed_experts", "num_local_experts")
 _TOP_K_KEYS: Final = ("num_experts_per_tok", "num_experts_per_token", "moe_topk")
+_ENDLESS: Final = ("timeout_s", "idle_timeout_s")
+_TIMES: Final = (*_ENDLESS, "head_timeout_s", "body_timeout_s", "send_timeout_s", "stop_timeout_s")
+_COUNTS: Final = (
+    *("workers", "max_connections", "max_reply_bytes", "max_body_bytes"),
+    *("max_sessions", "max_held_bytes"),
+)
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,13 +49,27 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
         field_set: the field set of the payloads; None is 1, and 2 for trees.
         timeout_s: how long the engine may keep silent; None for ever.
         max_connections: connections to the engine at a time.
-        idle_timeout_s: a session that nobody used for this long is dropped when the next one
-            is created; None keeps it until it is deleted.
+        max_reply_bytes: of an engine's answer, unpacked; a larger one is a bad reply.
+        max_body_bytes: of a request; a larger one is refused with 413.
+        max_sessions: of one worker; more are refused with 503.
+        max_held_bytes: what the turns of all sessions of one worker may hold; None is half of
+            the memory, shared among the workers.  From four fifths on new sessions are refused
+            with 503, at the limit turns are too.
+        head_timeout_s, body_timeout_s: how long a request's head, and its body behind that, may
+            take to come.
+        send_timeout_s: how long a client may take nothing of an answer that waits for it.
+        idle_timeout_s: a session that nobody used for this long is dropped when another begins,
+            or a turn wants room; None keeps it until it is deleted.  Tests and builds that
+            agents run between two turns take an hour at times; twice that is a client that has
+            gone.
+        stop_timeout_s: what a server that is told to end leaves to running requests.
+        token: what every request but GET /health must carry as its bearer token, or None.
         instance_id: told by /health and with each new session, so that a client knows a
             restarted server, or None.
 
     Raises:
-        ValueError: a time that is not above 0, or less than one worker or connection.
+        ValueError: a time that is not above 0, less than one of what is counted, or a token that
+            no header can carry.
     """
 
     engine_url: str
@@ -71,17 +92,37 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     field_set: int | None = None
     timeout_s: float | None = 600.0
     max_connections: int = 1024
-    idle_timeout_s: float | None = None
+    max_reply_bytes: int = 1 << 30
+    max_body_bytes: int = 1 << 25
+    max_sessions: int = 10_000
+    max_held_bytes: int | None = None
+    head_timeout_s: float = 30.0
+    body_timeout_s: float = 120.0
+    send_timeout_s: float = 120.0
+    idle_timeout_s: float | None = 7200.0
+    stop_timeout_s: float = 10.0
+    token: str | None = None
     instance_id: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("timeout_s", "idle_timeout_s"):
+        for name in _TIMES:
             value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"{name} is a time above 0 or None, not {value}")
-        for name in ("workers", "max_connections"):
-            if getattr(self, name) < 1:
+            if value is None and name in _ENDLESS:
+                continue
+            if not 0 < value < math.inf:
+                or_none = " or None" if name in _ENDLESS else ""
+                raise ValueError(f"{name} is a time above 0{or_none}, not {value}")
+        for name in _COUNTS:
+            count = getattr(self, name)
+            if count is not None and count < 1:
                 raise ValueError(f"{name} must be at least 1")
+        if self.token is not None:
+            checked_token(self.token)
+
+    def __repr__(self) -> str:
+        """Without the token, which is not for logs."""
+        shown = self if self.token is None else msgspec.structs.replace(self, token="...")
+        return super(ServerSettings, shown).__repr__()
 
 
 def routing_of_model(

@@ -12,8 +12,10 @@ from typing import Final
 
 from starlette.requests import Request
 
+from ...errors import SessionError
 from ...sample import Sample
 from ...session import SampleOptions, Session, SessionRegistry, TokenizerAdapter
+from .budgets import Budgets
 from .engine_kinds import engine_kind
 from .reports import MismatchReports
 from .settings import ServerSettings
@@ -40,7 +42,9 @@ class ServerState:
         hooks: what becomes of a tree's samples; None where sessions are lines.
         assembling: held while a worker thread makes or encodes samples.
         hook_threads: where hooks run, which may wait for others.
+        budgets: what the sessions may hold.
         is_draining: whether new sessions are refused; those that are there go on.
+        is_stopping: whether what runs still is being given up.
 
     Raises:
         ValueError: a matcher, hook or kind that is none, or settings that exclude each other.
@@ -67,7 +71,9 @@ class ServerState:
         self.hooks = hooks_of(settings)
         self.assembling = asyncio.Lock()
         self.hook_threads = DaemonThreads(_MAX_HOOK_THREADS)
+        self.budgets = Budgets(settings)
         self.is_draining = False
+        self.is_stopping = False
         self._num_chats: collections.Counter[str] = collections.Counter()
 
     def session_of(self, request: Request) -> Session:
@@ -77,6 +83,35 @@ class ServerState:
             SessionError: 404 "unknown_session".
         """
         return self.registry.get(request.path_params["session_id"], time.monotonic())
+
+    def new_session(self) -> Session:
+        """A new session.
+
+        Raises:
+            SessionError: 503, there is no room, also without those that nobody uses.
+        """
+        self.drop_idle()
+        self.budgets.check_session()
+        session = self.registry.create(time.monotonic())
+        self.budgets.count(session)
+        return session
+
+    def remove(self, session: Session) -> None:
+        """Drops a session, and frees what it held."""
+        self.registry.remove(session.id)
+        self.budgets.forget(session)
+
+    def check_room(self) -> None:
+        """Passes while there is room for another turn, also by dropping what nobody uses.
+
+        Raises:
+            SessionError: 503 "memory_full".
+        """
+        try:
+            self.budgets.check_turn()
+        except SessionError:
+            self.drop_idle()
+            self.budgets.check_turn()
 
     def lock(self, session: Session) -> asyncio.Lock:
         """The session's lock: held while a turn is planned, committed, or the session removed.
@@ -104,4 +139,4 @@ class ServerState:
         for session in self.registry.idle(time.monotonic() - self.settings.idle_timeout_s):
             if not self._num_chats[session.id]:
                 self.registry.start_closing(session.id)
-                self.registry.remove(session.id)
+                self.remove(session)

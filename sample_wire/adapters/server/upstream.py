@@ -12,13 +12,15 @@ import httpx2
 from ...errors import SessionError
 from ...session import ReplyBytes
 from ...session.replies import bad_reply
-from .._engine_http import engine_http, engine_url, read_body
+from .._engine_http import TooLargeError, engine_http, engine_url, read_body
 from .headers import RawHeaders
 from .settings import ServerSettings
 
 # Smaller bodies find room in what the allocator has.
 _MAPPED_BYTES: Final = 1 << 20
 _LAST_STATUS: Final = 599
+_MAX_TEXT: Final = 200
+_TAIL_BYTES: Final = 16
 _CONTROLS: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 
@@ -43,7 +45,7 @@ class Engine:
     """Calls one engine; connections are kept and shared.
 
     Args:
-        settings: engine_url, timeout_s and max_connections are used.
+        settings: engine_url, timeout_s, max_connections and max_reply_bytes are used.
 
     Raises:
         ValueError: engine_url is no URL of an HTTP server.
@@ -52,6 +54,7 @@ class Engine:
     def __init__(self, settings: ServerSettings) -> None:
         self._base = engine_url(settings.engine_url)
         self._client = engine_http(settings.timeout_s, settings.max_connections)
+        self._max_bytes = settings.max_reply_bytes
 
     async def send(
         self, method: str, path: str, query: bytes, headers: RawHeaders, body: bytes
@@ -65,19 +68,25 @@ class Engine:
         Raises:
             SessionError: 502 "engine_timeout" where the engine was silent for too long,
                 "engine_unreachable" for every other failure of the transport, and
-                "bad_engine_reply" for a head that no server may send on.
+                "bad_engine_reply" for a reply that is larger than max_reply_bytes, and for
+                a head that no server may send on: a redirect, say, which is not followed.
         """
         raw_path = self._base.raw_path.rstrip(b"/") + path.encode()
         url = self._base.copy_with(raw_path=raw_path + b"?" + query if query else raw_path)
         try:
             async with self._client.stream(method, url, headers=headers, content=body) as response:
-                whole = await _read(response)
+                _check_head(response.status_code, response.headers.raw)
+                whole = await _read(response, self._max_bytes)
+                if not _ends_like_json(whole):
+                    # More may follow than its length told, which is no answer to the next call.
+                    await response.extensions["network_stream"].aclose()
         except httpx2.TimeoutException as error:
             limit = f"the engine was silent for {self._client.timeout.read} s (timeout_s)"
             raise _transport_error(error, limit, "engine_timeout") from None
         except httpx2.HTTPError as error:
             raise _transport_error(error, str(error), "engine_unreachable") from None
-        _check_head(response.status_code, response.headers.raw)
+        except TooLargeError:
+            raise bad_reply(f"it has more than {self._max_bytes} bytes (max_reply_bytes)") from None
         return EngineReply(response.status_code, response.headers.raw, whole)
 
     async def aclose(self) -> None:
@@ -86,40 +95,51 @@ class Engine:
 
 
 def _transport_error(error: Exception, text: str, code: str) -> SessionError:
-    text = f"backend transport error: {type(error).__name__}: {text}"
+    # HTTP libraries quote whole lines that they cannot read.
+    text = f"backend transport error: {type(error).__name__}: {text:.{_MAX_TEXT}}"
     return SessionError(text, code=code, http_status=502)
 
 
 def _check_head(status: int, headers: RawHeaders) -> None:
     """What passes can be sent to the client: our own server closes the connection over others."""
-    if status > _LAST_STATUS:
+    if not _is_final(status):
         raise bad_reply(f"its status is {status}")
     for name, value in headers:
         if _CONTROLS.search(value):
-            raise bad_reply(f"its header {name.decode('latin-1')} holds a control character")
+            raise bad_reply(f"its header {name.decode('latin-1'):.40} holds a control character")
 
 
-async def _read(response: httpx2.Response) -> ReplyBytes:
+def _ends_like_json(body: ReplyBytes) -> bool:
+    """Whether a body ends as an object does: one that was cut short does not."""
+    return bytes(body[-_TAIL_BYTES:]).rstrip().endswith(b"}")
+
+
+def _is_final(status: int) -> bool:
+    """Whether a status can be sent on.  Clients would follow a redirect to wherever it points."""
+    return 200 <= status <= _LAST_STATUS and not 300 <= status < 400
+
+
+async def _read(response: httpx2.Response, max_bytes: int) -> ReplyBytes:
     """The unpacked body; a large one in memory that goes back to the system with it.
 
     What the allocator gives to replies that grow with the session stays in holes: 100 MB beside
     a session of 25.
     """
-    mapped = _mapped(response.headers)
+    mapped = _mapped(response.headers, max_bytes)
     if mapped is None:
-        return await read_body(response)
+        return await read_body(response, max_bytes)
     # A body that is shorter or longer than it says is an error of the transport.
     async for chunk in response.aiter_bytes():
         mapped.write(chunk)
     return mapped
 
 
-def _mapped(headers: httpx2.Headers) -> mmap.mmap | None:
+def _mapped(headers: httpx2.Headers, max_bytes: int) -> mmap.mmap | None:
     """Memory for a large body whose length is told and that is not packed; else None."""
     if headers.get("content-encoding", "identity").strip().lower() != "identity":
         return None
     try:
         length = int(headers.get("content-length", ""))
-        return mmap.mmap(-1, length) if length >= _MAPPED_BYTES else None
+        return mmap.mmap(-1, length) if _MAPPED_BYTES <= length <= max_bytes else None
     except (ValueError, OverflowError, OSError):  # no number, or more than there is
         return None
