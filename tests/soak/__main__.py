@@ -26,6 +26,8 @@ from ._server_restarted import server_restarted
 from ._short_sessions import short_sessions
 from ._slow_readers import slow_readers
 
+# Of heads and bodies; the defaults are for slower networks than this.
+_DEADLINES: Final = ("--head-timeout", "10", "--body-timeout", "10")
 _MARKERS: Final = {"begin_mark": "<!-- soak: begin -->", "end_mark": "<!-- soak: end -->"}
 _SMALL: Final[dict[str, Callable[[Site], list[Row]]]] = {
     "1,000 short sessions": lambda site: short_sessions(site, num_sessions=1000, num_first=100),
@@ -48,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     runs: dict[str, list[Row]] = {}
     for name, run in _SMALL.items():
-        with running() as site:
+        with running(*_DEADLINES) as site:
             runs[name] = run(site)
     for name, run_at_p in _AT_P.items():
         with _site.serving("P", incremental=True) as site_at_p:

@@ -24,18 +24,24 @@ _HALVES: Final = (
 
 
 def half_open(site: Site, num_sockets: int, num_turns: int) -> list[Row]:
-    """Chats and /health beside so many connections that have sent half a request."""
+    """Chats and /health beside so many connections that have sent half a request.
+
+    Then it waits until the server has closed them.
+    """
     with closing(Agent(site.server.url, 0)) as one, closing(Agent(site.server.url, 1)) as other:
         with watched(site.server.port):
             alone = _turns(one, num_turns)
-        with _halves(site.server.port, num_sockets), watched(site.server.port) as health:
-            beside = _turns(other, num_turns)
+        with _halves(site.server.port, num_sockets) as sockets:
+            with watched(site.server.port) as health:
+                beside = _turns(other, num_turns)
+            num_closed = sum(map(_is_refused, sockets))
         right = [agent.has_its_samples() for agent in (one, other)]
     num_asked = len(health.latencies_s) + health.num_failed
     return [
         fact("/health answered meanwhile", count=len(health.latencies_s), of=num_asked),
         at_most("/health, the slowest", health.latencies_s[-1] * 1e3, _MAX_HEALTH_MS, "ms"),
         fact("chats answered meanwhile", count=len(beside), of=num_turns),
+        fact("of them answered 408, and closed", count=num_closed, of=num_sockets),
         told("a chat, median, alone", median(alone) * 1e3, "ms"),
         told("a chat, median, beside them", median(beside) * 1e3, "ms"),
         fact("samples that are what the agent was answered", count=sum(right), of=2),
@@ -43,12 +49,20 @@ def half_open(site: Site, num_sockets: int, num_turns: int) -> list[Row]:
 
 
 @contextmanager
-def _halves(port: int, count: int) -> Iterator[None]:
+def _halves(port: int, count: int) -> Iterator[list[socket.socket]]:
     with ExitStack() as stack:
+        sockets = []
         for number in range(count):
             sock = stack.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE_S))
             sock.sendall(_HALVES[number % len(_HALVES)])
-        yield
+            sockets.append(sock)
+        yield sockets
+
+
+def _is_refused(sock: socket.socket) -> bool:
+    """Whether the server has told the client that it was too slow, and hung up."""
+    with sock.makefile("rb") as reader:
+        return reader.read().startswith(b"HTTP/1.1 408 ")
 
 
 def _turns(agent: Agent, count: int) -> list[float]:

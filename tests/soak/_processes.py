@@ -99,11 +99,11 @@ class Site(NamedTuple):
 
 
 @contextlib.contextmanager
-def running() -> Iterator[Site]:
-    """`sample-wire serve` in front of the embedded engine."""
+def running(*options: str) -> Iterator[Site]:
+    """`sample-wire serve` with these options too, in front of the embedded engine."""
     with (
         Process("tests.soak._engine", "PORT") as engine,
-        Process("sample_wire", "serve", *_arguments(engine.url)) as server,
+        Process("sample_wire", "serve", *_arguments(engine.url), *options) as server,
     ):
         with plain_http(server.url) as http:
             http.get("/health").raise_for_status()  # it listens before it serves

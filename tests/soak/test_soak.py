@@ -28,7 +28,7 @@ on_linux = pytest.mark.skipif(not has_resident_peak(), reason="memory is told by
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
-    with running() as found:
+    with running("--head-timeout", "2", "--body-timeout", "2") as found:
         yield found
 
 

@@ -27,6 +27,8 @@ _ABOUT: Final = (
     " answered as GET; another method of a path is 405 `method_not_allowed`, another path 404"
     " `not_found`."
 )
+_BEARER: Final = "bearer"
+_BEARER_SCHEME: Final = {"type": "http", "scheme": "bearer"}
 _SESSION: Final = "/sessions/{session_id}"
 _PASSED_ON: Final = "what the engine answers, passed on as it is"
 
@@ -116,7 +118,8 @@ def description() -> bytes:
             "openapi": "3.1.0",
             "info": {"title": "sample_wire", "version": __version__, "description": _ABOUT},
             "paths": _paths(),
-            "components": {"schemas": SCHEMAS},
+            "security": [{}, {_BEARER: []}],  # a server without a token asks for none
+            "components": {"schemas": SCHEMAS, "securitySchemes": {_BEARER: _BEARER_SCHEME}},
         }
     )
 
