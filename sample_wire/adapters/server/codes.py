@@ -35,6 +35,12 @@ _ALL: Final = ("health", "describe", "create", *_OF_SESSIONS)
 CODES: Final = (
     Code(
         400,
+        "bad_http",
+        "what came is no request of HTTP/1, or one that two servers may read in two ways; the "
+        "connection is closed",
+    ),
+    Code(
+        400,
         "invalid_json",
         "the body is no JSON, no UTF-8, or nests too deep",
         (*_CHAT, *_SAMPLES),
@@ -64,6 +70,12 @@ CODES: Final = (
         _SAMPLES,
     ),
     Code(
+        401,
+        "unauthorized",
+        "the server has a token, and the request does not carry it; `GET /health` need not",
+        ("describe", "create", *_OF_SESSIONS),
+    ),
+    Code(
         404,
         "unknown_session",
         "there is no such session, or it is being deleted",
@@ -77,6 +89,12 @@ CODES: Final = (
         "`Accept` leaves no layout of a payload; `supported` lists their media types, nothing was "
         "done",
         _SAMPLES,
+    ),
+    Code(
+        408,
+        "slow_request",
+        "the request's head or body took longer to come than `--head-timeout` or `--body-timeout`",
+        _ALL,
     ),
     Code(
         409,
@@ -102,6 +120,12 @@ CODES: Final = (
         "in a tree: it is full; told before the engine is called",
         _CHAT,
     ),
+    Code(
+        413,
+        "body_too_large",
+        "the request's body has more than `--max-body-bytes`; the connection is closed",
+        ("create", "chat", "samples", "models"),
+    ),
     Code(422, "assembly_failed", "the turns cannot become a sample", _SAMPLES),
     Code(422, "encode_failed", "the sample cannot be sent without changing it", _SAMPLES),
     Code(422, "hook_failed", "in a tree: a hook raised, or gave what it may not", _SAMPLES),
@@ -110,6 +134,12 @@ CODES: Final = (
         "invalid_metadata",
         "in a tree: the agent's metadata cannot be laid over the samples",
         _SAMPLES,
+    ),
+    Code(
+        431,
+        "head_too_large",
+        "the request's head has more than 65,536 bytes; the connection is closed",
+        _ALL,
     ),
     Code(499, "client_gone", "the client closed its connection; for the log, nobody reads it"),
     Code(500, "matcher_failed", "the message matcher raised, or gave no bool", _CHAT),
@@ -136,7 +166,8 @@ CODES: Final = (
     Code(
         502,
         "bad_engine_reply",
-        "its reply cannot be a turn; nothing is recorded",
+        "its reply cannot be a turn, is a redirect, or has more than `--max-reply-bytes`; nothing "
+        "is recorded",
         _OF_ENGINES,
     ),
     Code(
@@ -145,4 +176,18 @@ CODES: Final = (
         "the server is about to stop and takes no new sessions; those that are there go on",
         ("create",),
     ),
+    Code(
+        503,
+        "memory_full",
+        "what sessions hold has come to four fifths of `--max-held-bytes`, for a new session, or "
+        "to all of it, for a turn",
+        ("create", "chat"),
+    ),
+    Code(
+        503,
+        "stopping",
+        "the server stops: the request had no time left and changed nothing",
+        _ALL,
+    ),
+    Code(503, "too_many_sessions", "there are `--max-sessions`", ("create",)),
 )
