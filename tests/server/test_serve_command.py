@@ -132,7 +132,8 @@ def test_an_interrupt_does_not_wait_for_a_hook_that_never_returns(
         "    threading.Event().wait()\n"
     )
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
-    arguments = ("--workers", "1", "--trajectory", "tree", "--pick", "hanging_hooks.hang")
+    tree = ("--trajectory", "tree", "--pick", "hanging_hooks.hang")
+    arguments = ("--workers", "1", "--stop-timeout", "0.5", *tree)
     with served(engine, *arguments) as (process, (url,)):
         site = Site(int(url.rpartition(":")[2]))
         with site.http, ThreadPoolExecutor() as pool:
