@@ -87,7 +87,7 @@ def _collect_rows(leg: Leg, scale: Scale) -> Iterator[list[str]]:
     )
     chat = seconds(leg.chat_s)
     yield [
-        *_compared("wall clock, chat and collect", theirs, all_ours, seconds)[:-1],
+        *_compared("chat and one collect each, summed", theirs, all_ours, seconds)[:-1],
         chat,
     ]
 

@@ -58,11 +58,6 @@ _RECORD: Final[Json] = _object(
     response=_OBJECT,
 )
 
-_HANDSHAKE: Final[Json] = _object(
-    field_set={**_maybe("integer"), "description": "must be the server's, or null"},
-    schema={**_maybe("string"), "description": "the fingerprint; must be the server's, or null"},
-)
-
 SCHEMAS: Final[dict[str, Json]] = {
     "Health": _object(
         ("status",), open_=False, status={"const": "ok"}, session_server_instance_id=_INSTANCE

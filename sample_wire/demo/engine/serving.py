@@ -72,9 +72,13 @@ def engine_of(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serves the embedded engine until a signal comes; returns the exit status."""
+    model = EngineSettings()
     parser = argparse.ArgumentParser(
         prog="python -m sample_wire.demo.engine",
-        description="The embedded engine, which stands in for SGLang where none is at hand.",
+        description="The embedded engine, which stands in for SGLang where none is at hand. "
+        f"Its model has {model.num_layers} layers and routes each token to {model.top_k} of "
+        f"{model.num_experts} experts; a session server in front of it is told so by "
+        "--routing-layers and --routing-top-k.",
     )
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     parser.add_argument("--seed", type=int, default=0, help="of the weights, or of the recipe")
@@ -105,7 +109,9 @@ def _add_replay_arguments(parser: argparse.ArgumentParser) -> None:
     )
     for option, name in _REPLAY_OPTIONS.items():
         default = getattr(ReplaySettings(), name)
-        parser.add_argument(option, dest=name, type=int, metavar="N", help=f"(default {default})")
+        parser.add_argument(
+            option, dest=name, type=int, metavar="N", help=f"with --replay (default {default})"
+        )
 
 
 def _settings(arguments: argparse.Namespace) -> EngineSettings | ReplaySettings:
