@@ -100,10 +100,11 @@ class CompactContainer:
         """The tensor as a read-only array: with all its rows, and widened if that was asked for.
 
         A view of the buffer where it is stored as it is wanted; else an array of its own.
+
+        Args:
+            ref: of `tensors`, but not that of the document.
         """
-        if not isinstance(ref, CompactRef):
-            return self._container.view(ref)
-        chain = [ref]
+        chain = [cast(CompactRef, ref)]
         while (name := chain[-1].prefix) is not None and self._prefixes[name] is None:
             chain.append(cast(CompactRef, self.tensors[name]))
         for item in reversed(chain):

@@ -121,14 +121,10 @@ def _check_ids(
 ) -> None:
     if rule.low >= -1 and rule.high < num_experts:
         return
-    position = 0
-    for source in sources:
-        wrong = (source < -1) | (source >= num_experts)
-        if wrong.any():
-            at = int(np.argmax(wrong))
-            place = tuple(map(int, np.unravel_index(position + at, tuple(tensor[3]))))
-            raise _id_error(tensor[1], source[at], place, num_experts)
-        position += source.size
+    whole = np.concatenate(sources)
+    at = int(np.argmax((whole < -1) | (whole >= num_experts)))
+    place = tuple(map(int, np.unravel_index(at, tuple(tensor[3]))))
+    raise _id_error(tensor[1], whole[at], place, num_experts)
 
 
 def _id_error(name: str, found: Any, place: tuple[int, ...], num_experts: int) -> EncodeError:

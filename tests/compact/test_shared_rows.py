@@ -151,6 +151,38 @@ def test_a_small_payload_cannot_ask_for_gigabytes() -> None:
         decode_samples(payload, Sample())
 
 
+def test_rows_are_compared_where_one_lies_in_two_pieces() -> None:
+    ids = np.arange(24, dtype=np.uint8)
+    arrays = [
+        Rows(0, (4, 2, 3), [ids]),
+        Rows(1, (4, 2, 3), [ids[:2].copy(), ids[2:4].copy(), ids[4:9].copy(), ids[9:].copy()]),
+        Rows(2, (4, 2, 3), [ids[:14].copy(), ids[14:15] + 1, ids[15:].copy()]),
+    ]
+    assert shared_rows(arrays) == {1: (0, 4), 2: (1, 2)}
+
+
+def test_blocks_that_are_sent_in_another_dtype_share_their_rows_too() -> None:
+    whole = rows(40).astype(np.uint8)
+    marked = np.full((10, 2, 3), -1, np.int16)
+    blocks = [
+        RowBlocks((Segment(whole, 0, 16), Segment(whole, 16, 40), Segment(marked, 0, 10)), (2, 3)),
+        RowBlocks((Segment(whole, 0, 30), Segment(marked, 0, 10)), (2, 3)),
+        RowBlocks((Segment(whole, 0, 20), Segment(whole, 0, 20)), (2, 3)),
+    ]
+    payload = compact_bytes([routed_sample(one) for one in blocks])  # type: ignore[arg-type]  # blocks stand for arrays
+    assert document(payload)["shared"] == {f"{R3}.1": [0, 30], f"{R3}.2": [1, 20]}
+    assert stored(payload)[f"{R3}.2"].dtype == np.int16
+    for one, found in zip(blocks, decoded_routing(payload), strict=True):
+        assert np.array_equal(found, one)
+
+
+def test_an_id_beyond_the_number_of_experts_is_found_in_any_block() -> None:
+    good, bad = rows(4).astype(np.uint8), np.full((4, 2, 3), 300, np.uint16)
+    sample = routed_sample(RowBlocks((Segment(good, 0, 4), Segment(bad, 0, 4)), (2, 3)))  # type: ignore[arg-type]  # blocks stand for arrays
+    with pytest.raises(EncodeError, match=r"holds id 300 at position \(4, 0, 0\)"):
+        encode_samples([sample], layout="compact", num_experts=256)
+
+
 @pytest.mark.parametrize("dtype", [">i2", ">i4", "<u2"])
 def test_blocks_of_either_byte_order_are_sent_by_value(dtype: str) -> None:
     block = np.full((4, 2, 3), 256, dtype)
