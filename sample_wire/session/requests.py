@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from .._json import MAX_JSON_DEPTH, encode_json, exceeds_depth
+from .._json import MAX_JSON_DEPTH, encode_json, exceeds_depth, exceeds_values
 from ..errors import SessionError
 from .tokenizer import TokenizerAdapter
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from .trajectory import TurnPlan
 
 IDS_KEY: Final = "input_ids"
+# A bias for every id of a vocabulary is 150,000.  So many are parsed in a tenth of a second, in
+# which no other thread runs.
+MAX_VALUES: Final = 1 << 18
 _MESSAGES_KEY: Final = "messages"
 _KWARGS_KEY: Final = "chat_template_kwargs"
 START_KEY: Final = "routed_experts_start_len"
@@ -51,11 +54,13 @@ def parse_body(text: bytes) -> dict[str, Any]:
     """The object that a request body holds; an empty body is an empty object.
 
     Raises:
-        SessionError: 400 "invalid_json" for what is no JSON, no UTF-8 or nests too deep,
-            "bad_request" for JSON that is no object.
+        SessionError: 400 "invalid_json" for what is no JSON, no UTF-8, nests too deep or has
+            more than MAX_VALUES values, "bad_request" for JSON that is no object.
     """
     if exceeds_depth(text, MAX_JSON_DEPTH):
         raise _invalid_json(f"it nests deeper than {MAX_JSON_DEPTH}")
+    if exceeds_values(text, MAX_VALUES):
+        raise _invalid_json(f"it has more than {MAX_VALUES} values")
     try:
         body = msgspec.json.decode(text) if text else {}
     except (msgspec.DecodeError, UnicodeError) as error:
