@@ -41,6 +41,7 @@ class ServerState:
         sample_options: how samples are made.
         hooks: what becomes of a tree's samples; None where sessions are lines.
         assembling: held while a worker thread makes or encodes samples.
+        planning: held while a worker thread plans a large request.
         hook_threads: where hooks run, which may wait for others.
         budgets: what the sessions may hold.
         is_draining: whether new sessions are refused; those that are there go on.
@@ -61,7 +62,8 @@ class ServerState:
             keep_messages=settings.keep_messages,
             schema=self.schema,
         )
-        self.engine = Engine(settings)
+        self.budgets = Budgets(settings)
+        self.engine = Engine(settings, self.budgets.at_engine)
         self.engine_kind = engine_kind(settings)
         self.reports = MismatchReports(tokenizer)
         self.registry = SessionRegistry(
@@ -70,8 +72,8 @@ class ServerState:
         self._locks: weakref.WeakKeyDictionary[Session, asyncio.Lock] = weakref.WeakKeyDictionary()
         self.hooks = hooks_of(settings)
         self.assembling = asyncio.Lock()
+        self.planning = asyncio.Lock()
         self.hook_threads = DaemonThreads(_MAX_HOOK_THREADS)
-        self.budgets = Budgets(settings)
         self.is_draining = False
         self.is_stopping = False
         self._num_chats: collections.Counter[str] = collections.Counter()
