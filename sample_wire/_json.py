@@ -18,6 +18,9 @@ import numpy.typing as npt
 
 encode_json = msgspec.json.Encoder().encode
 MAX_JSON_DEPTH: Final = 128
+# Of what peers hand in: a bias for every id of a vocabulary is 150,000.  So many are parsed in a
+# tenth of a second, in which no other thread runs.
+MAX_JSON_VALUES: Final = 1 << 18
 # Longer than any 64-bit integer; refused before int() sees it, since that is quadratic.
 _MAX_DIGITS: Final = 4300
 
