@@ -15,7 +15,13 @@ from .state import ServerState
 
 # Handshakes have 100 bytes, agents' metadata some KB.
 SMALL_BODY_BYTES: Final = 1 << 20
-_HANDSHAKE_KEYS: Final = ("field_set", "schema")
+
+
+class _Stated(msgspec.Struct):
+    """What a handshake may state.  All else in it is passed over, and nothing is made of it."""
+
+    field_set: msgspec.Raw = msgspec.Raw(b"null")
+    schema: msgspec.Raw = msgspec.Raw(b"null")
 
 
 async def read_body(state: ServerState, request: Request) -> bytes:
@@ -101,16 +107,21 @@ def check_handshake(body: bytes, ours: dict[str, Any]) -> None:
         SessionError: 409 "schema_mismatch".
     """
     try:
-        theirs = msgspec.json.decode(body) if body else {}
+        theirs = msgspec.json.decode(body or b"{}", type=_Stated)
     except (msgspec.DecodeError, RecursionError):
         return
-    if not isinstance(theirs, dict):
-        return
-    for key in _HANDSHAKE_KEYS:
-        stated = theirs.get(key)
-        if stated is not None and (type(stated) is not type(ours[key]) or stated != ours[key]):
+    for key in _Stated.__struct_fields__:
+        if not _agrees(getattr(theirs, key), ours[key]):
             raise SessionError(
                 f"the client's {key} is not the server's, which is {ours[key]}",
                 code="schema_mismatch",
                 http_status=409,
             )
+
+
+def _agrees(stated: msgspec.Raw, ours: Any) -> bool:
+    """Whether what is stated is ours, or null."""
+    try:
+        return msgspec.json.decode(stated, type=type(ours) | None) in (None, ours)
+    except (msgspec.DecodeError, UnicodeError):
+        return False

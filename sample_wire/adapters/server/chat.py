@@ -22,14 +22,14 @@ from ...session import ChatRequest, Session, TurnPlan, parse_body, upstream_body
 from .bodies import chat_body
 from .disconnects import unless_gone
 from .headers import to_engine
-from .memory import tidied
+from .memory import LARGE_TEXT_BYTES, give_back, tidied
 from .replies import json_response, passed_on, stream_response
 from .state import ServerState
 from .upstream import EngineReply
 
 CHAT_PATH: Final = "/v1/chat/completions"
-# So much is planned in 20 to 100 ms.
-_LARGE_BYTES: Final = 1 << 18
+# So much text becomes ids in a tenth of a second.
+_LARGE_BYTES: Final = 1 << 17
 
 
 class _Planned(NamedTuple):
@@ -71,7 +71,15 @@ async def _planned(state: ServerState, session: Session, text: bytes) -> _Planne
     if len(text) <= _LARGE_BYTES:
         return _plan(state, session, text)
     async with state.planning:
-        return await asyncio.to_thread(_plan, state, session, text)
+        return await asyncio.to_thread(_plan_large, state, session, text)
+
+
+def _plan_large(state: ServerState, session: Session, text: bytes) -> _Planned:
+    """For a thread of its own."""
+    planned = _plan(state, session, text)
+    if len(text) >= LARGE_TEXT_BYTES:
+        give_back()
+    return planned
 
 
 def _plan(state: ServerState, session: Session, text: bytes) -> _Planned:

@@ -25,6 +25,8 @@ from .upstream import Engine
 
 # Sessions of a batch are collected at about the same time, and a hook may ask a reward model.
 _MAX_HOOK_THREADS: Final = 64
+# Tokenizers work beside each other; each may take a gigabyte meanwhile.
+_MAX_PLANNING: Final = 2
 
 
 class ServerState:
@@ -41,7 +43,7 @@ class ServerState:
         sample_options: how samples are made.
         hooks: what becomes of a tree's samples; None where sessions are lines.
         assembling: held while a worker thread makes or encodes samples.
-        planning: held while a worker thread plans a large request.
+        planning: taken while a worker thread plans a large request; a few do so at a time.
         hook_threads: where hooks run, which may wait for others.
         budgets: what the sessions may hold.
         is_draining: whether new sessions are refused; those that are there go on.
@@ -72,7 +74,7 @@ class ServerState:
         self._locks: weakref.WeakKeyDictionary[Session, asyncio.Lock] = weakref.WeakKeyDictionary()
         self.hooks = hooks_of(settings)
         self.assembling = asyncio.Lock()
-        self.planning = asyncio.Lock()
+        self.planning = asyncio.Semaphore(_MAX_PLANNING)
         self.hook_threads = DaemonThreads(_MAX_HOOK_THREADS)
         self.is_draining = False
         self.is_stopping = False
