@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import zlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Final
 
@@ -63,11 +63,16 @@ class TooLargeError(Exception):
     """A body is larger than it may be."""
 
 
-async def read_body(response: httpx2.Response, max_bytes: int | None = None) -> bytearray:
+async def read_body(
+    response: httpx2.Response,
+    max_bytes: int | None = None,
+    count: Callable[[int], object] | None = None,
+) -> bytearray:
     """The unpacked body, put together as it comes: joining 130 MB at the end holds up the loop.
 
     Args:
         max_bytes: that it may have when it is unpacked; None for no limit.
+        count: told how many bytes have come, time after time.
 
     Raises:
         TooLargeError: it has more; no more than that was held at any time.
@@ -82,6 +87,8 @@ async def read_body(response: httpx2.Response, max_bytes: int | None = None) -> 
     async with contextlib.aclosing(_unpacked(response, encoding)) as chunks:
         async for chunk in chunks:
             body += chunk
+            if count is not None:
+                count(len(chunk))
             if max_bytes is not None and len(body) > max_bytes:
                 raise TooLargeError
     return body

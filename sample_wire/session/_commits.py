@@ -20,7 +20,7 @@ from ..assembly import AssemblyResult, Turn, TurnReader, assemble_turns
 from ..errors import SessionError
 from ..overlay import independent
 from ._cuts import ReplyBytes
-from ._ids import IdsText, ids_text, joined
+from ._ids import IdsText, ids_array, ids_text, joined
 from ._kept import EncodeBase64
 from .engine_kind import SGLANG, EngineKind
 from .replies import HeldReply, received
@@ -125,7 +125,7 @@ class TurnMaker:
             self._check_roles(new)
         held = token_ids(base)
         num_kept, tail = self._rendered(body, base, stored, held, new)
-        prompt = np.concatenate([held[:num_kept], np.asarray(tail, np.int64)])
+        prompt = np.concatenate([held[:num_kept], ids_array(tail)])
         prompt.flags.writeable = False
         return TurnPlan(
             prompt_ids=prompt,

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from .._json import encode_json
+from .._json import MAX_JSON_VALUES, encode_json, exceeds_values
 from ..errors import SessionError
 from ._dotted import imported
 from .tokenizer import Message
@@ -168,11 +168,13 @@ def _object_of(arguments: Any) -> dict[str, Any]:
     """Arguments as an object whose numbers are exact; None and "" are the empty one.
 
     Raises:
-        ValueError: no JSON object, a repeated key, or a NaN.
+        ValueError: no JSON object, a repeated key, a NaN, or more than MAX_JSON_VALUES values.
     """
     if arguments is None or arguments == "":
         return {}
     text = arguments if isinstance(arguments, str) else encode_json(arguments).decode()
+    if exceeds_values(text.encode(), MAX_JSON_VALUES):
+        raise ValueError("too many values")
     found = json.loads(
         text,
         object_pairs_hook=_unique,

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from .._json import MAX_JSON_DEPTH, encode_json, exceeds_depth
+from .._json import (
+    MAX_JSON_DEPTH,
+    MAX_JSON_VALUES,
+    encode_json,
+    exceeds_depth,
+    exceeds_values,
+)
 from ..errors import SessionError
 from .tokenizer import TokenizerAdapter
 
@@ -23,6 +29,8 @@ if TYPE_CHECKING:
     from .trajectory import TurnPlan
 
 IDS_KEY: Final = "input_ids"
+# Chat has some 40 parameters, engines as many of their own; each is held by itself.
+MAX_KEYS: Final = 1024
 _MESSAGES_KEY: Final = "messages"
 _KWARGS_KEY: Final = "chat_template_kwargs"
 START_KEY: Final = "routed_experts_start_len"
@@ -51,11 +59,14 @@ def parse_body(text: bytes) -> dict[str, Any]:
     """The object that a request body holds; an empty body is an empty object.
 
     Raises:
-        SessionError: 400 "invalid_json" for what is no JSON, no UTF-8 or nests too deep,
-            "bad_request" for JSON that is no object.
+        SessionError: 400 "invalid_json" for what is no JSON, no UTF-8, nests too deep or has
+            more than MAX_JSON_VALUES values, "bad_request" for JSON that is no object, or one
+            of more than MAX_KEYS keys.
     """
     if exceeds_depth(text, MAX_JSON_DEPTH):
         raise _invalid_json(f"it nests deeper than {MAX_JSON_DEPTH}")
+    if exceeds_values(text, MAX_JSON_VALUES):
+        raise _invalid_json(f"it has more than {MAX_JSON_VALUES} values")
     try:
         body = msgspec.json.decode(text) if text else {}
     except (msgspec.DecodeError, UnicodeError) as error:
@@ -63,6 +74,8 @@ def parse_body(text: bytes) -> dict[str, Any]:
         raise _invalid_json(why) from None
     if not isinstance(body, dict):
         raise bad_request("the body is no JSON object")
+    if len(body) > MAX_KEYS:
+        raise bad_request(f"the body has more than {MAX_KEYS} keys")
     return body
 
 

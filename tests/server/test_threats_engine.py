@@ -14,6 +14,7 @@ from typing import Any, Final
 import pytest
 
 from sample_wire.adapters.server import ServerSettings
+from sample_wire.adapters.server.budgets import ByteCount
 from sample_wire.adapters.server.upstream import Engine
 from sample_wire.assembly import RoutingSpec
 from sample_wire.errors import SessionError
@@ -181,7 +182,7 @@ def test_a_bomb_is_never_held_larger_than_a_reply_may_be(engine: StubEngine) -> 
 
     async def defused() -> int:
         settings = ServerSettings(engine_url=engine.url, tokenizer="-", max_reply_bytes=LIMIT)
-        client = Engine(settings)
+        client = Engine(settings, ByteCount())
         tracemalloc.start()
         with pytest.raises(SessionError, match="max_reply_bytes"):
             await client.send("POST", "/v1/chat/completions", b"", [], b"{}")

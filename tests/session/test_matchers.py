@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sample_wire._json import MAX_JSON_VALUES
 from sample_wire.errors import SessionError
 from sample_wire.session import matcher, prefix_length
 
@@ -168,6 +169,12 @@ def test_loose_compares_arguments_as_json_objects_where_strict_does_not(
 ) -> None:
     assert matcher("loose_tool_call")(call(stored), call(replayed)) is loose
     assert matcher("strict")(call(stored), call(replayed)) is False
+
+
+def test_loose_compares_arguments_with_many_values_as_they_are() -> None:
+    many = '{"a": [' + "0," * MAX_JSON_VALUES + "0]}"
+    assert matcher("loose_tool_call")(call(many), call(many))
+    assert not matcher("loose_tool_call")(call(many), call(many + " "))
 
 
 def test_loose_takes_equal_arguments_that_are_no_object() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from sample_wire._json import MAX_JSON_VALUES
 from sample_wire.errors import SessionError
 from sample_wire.session import ChatRequest, normalise, parse_body
-from sample_wire.session.requests import HeldMessages, HeldRequest
+from sample_wire.session.requests import MAX_KEYS, HeldMessages, HeldRequest
 
 from ._words import Words, answer, chat, refusal, say, take_turn, trajectory
 
@@ -69,6 +71,26 @@ def test_the_refusal_of_a_body_says_what_is_wrong_with_it(text: bytes, said: str
 def test_a_body_may_nest_as_deep_as_the_wire_lets_it() -> None:
     text = b'{"a":' + b"[" * 127 + b"]" * 127 + b"}"
     assert list(parse_body(text)) == ["a"]
+
+
+def test_a_body_has_at_most_so_many_values() -> None:
+    text = b'{"a":[%b0]}'
+    assert len(parse_body(text % (b"0," * (MAX_JSON_VALUES - 2)))["a"]) == MAX_JSON_VALUES - 1
+    with pytest.raises(SessionError, match="more than 262144 values") as error:
+        parse_body(text % (b"0," * (MAX_JSON_VALUES - 1)))
+    assert refusal(error) == (400, "invalid_json")
+
+
+def test_a_body_has_at_most_so_many_keys() -> None:
+    keys = [f"k{number}" for number in range(MAX_KEYS + 1)]
+    assert len(parse_body(json.dumps(dict.fromkeys(keys[1:])).encode())) == MAX_KEYS
+    with pytest.raises(SessionError, match="more than 1024 keys") as error:
+        parse_body(json.dumps(dict.fromkeys(keys)).encode())
+    assert refusal(error) == (400, "bad_request")
+
+
+def test_commas_and_brackets_in_its_texts_are_no_values_of_a_body() -> None:
+    assert len(parse_body(b'{"a":"%b"}' % (b"[{," * MAX_JSON_VALUES))["a"]) == 3 * MAX_JSON_VALUES
 
 
 def test_routing_cannot_be_asked_for_where_its_shape_is_not_known() -> None:

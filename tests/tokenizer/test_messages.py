@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sample_wire._json import MAX_JSON_VALUES
 from sample_wire.adapters.tokenizer import ByteChatML, HFTokenizer
 from sample_wire.errors import SessionError
 
@@ -161,3 +162,9 @@ def test_arguments_that_a_template_cannot_take_are_refused(glm: HFTokenizer) -> 
     with pytest.raises(SessionError, match="the chat template refuses") as caught:
         shown(glm, called("{"))
     assert (caught.value.code, caught.value.http_status_hint) == ("render_failed", 400)
+
+
+def test_arguments_have_at_most_so_many_values(tokenizer: Adapter) -> None:
+    text = "[" + "0," * MAX_JSON_VALUES + "0]"
+    fault = "the arguments of a tool call have more than 262144 values"
+    assert refused(tokenizer, [called(text)]) == fault

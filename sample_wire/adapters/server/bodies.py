@@ -1,7 +1,9 @@
-"""What trainers send beside chat: small JSON objects, checked before anything is done."""
+"""The bodies of requests: read as far as they may go, and those beside chat checked."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncIterator
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -11,25 +13,55 @@ from ...errors import SessionError
 from ...session import parse_body
 from .state import ServerState
 
-_HANDSHAKE_KEYS: Final = ("field_set", "schema")
+# Handshakes have 100 bytes, agents' metadata some KB.
+SMALL_BODY_BYTES: Final = 1 << 20
+
+
+class _Stated(msgspec.Struct):
+    """What a handshake may state.  All else in it is passed over, and nothing is made of it."""
+
+    field_set: msgspec.Raw = msgspec.Raw(b"null")
+    schema: msgspec.Raw = msgspec.Raw(b"null")
 
 
 async def read_body(state: ServerState, request: Request) -> bytes:
-    """The body of a request, as long as it may be.
+    """The body of a request that is no chat.
 
     Raises:
-        SessionError: 413 "body_too_large", as soon as that is known.
+        SessionError: as `chat_body`.
         ClientDisconnect: the client has gone.
     """
-    most = state.settings.max_body_bytes
+    most = min(SMALL_BODY_BYTES, state.settings.max_body_bytes)
+    async with _body(state, request, most) as body:
+        return body
+
+
+def chat_body(
+    state: ServerState, request: Request
+) -> contextlib.AbstractAsyncContextManager[bytes]:
+    """The body of a chat; it counts as on its way until this is left.
+
+    Raises:
+        SessionError: when it is entered, 413 "body_too_large" as soon as that is known, or 503
+            "busy" where there is no room for it.
+        ClientDisconnect: the client has gone.
+    """
+    return _body(state, request, state.settings.max_body_bytes)
+
+
+@contextlib.asynccontextmanager
+async def _body(state: ServerState, request: Request, most: int) -> AsyncIterator[bytes]:
     if int(request.headers.get("content-length", "0")) > most:
         raise _too_large(most)
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > most:
-            raise _too_large(most)
-    return bytes(body)
+    with state.budgets.incoming.counted() as count:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > most:
+                raise _too_large(most)
+            count(len(chunk))
+            state.budgets.check_incoming()
+        yield bytes(body)
 
 
 def _too_large(most: int) -> SessionError:
@@ -75,16 +107,21 @@ def check_handshake(body: bytes, ours: dict[str, Any]) -> None:
         SessionError: 409 "schema_mismatch".
     """
     try:
-        theirs = msgspec.json.decode(body) if body else {}
+        theirs = msgspec.json.decode(body or b"{}", type=_Stated)
     except (msgspec.DecodeError, RecursionError):
         return
-    if not isinstance(theirs, dict):
-        return
-    for key in _HANDSHAKE_KEYS:
-        stated = theirs.get(key)
-        if stated is not None and (type(stated) is not type(ours[key]) or stated != ours[key]):
+    for key in _Stated.__struct_fields__:
+        if not _agrees(getattr(theirs, key), ours[key]):
             raise SessionError(
                 f"the client's {key} is not the server's, which is {ours[key]}",
                 code="schema_mismatch",
                 http_status=409,
             )
+
+
+def _agrees(stated: msgspec.Raw, ours: Any) -> bool:
+    """Whether what is stated is ours, or null."""
+    try:
+        return msgspec.json.decode(stated, type=type(ours) | None) in (None, ours)
+    except (msgspec.DecodeError, UnicodeError):
+        return False

@@ -3,6 +3,8 @@
 Three phases.  Under the session's lock the turn is planned, which changes nothing.  Without
 it the engine is called; anything may happen to the session meanwhile.  Under the lock again
 the turn is committed, or refused: whoever gets a 200 finds its turn in the session.
+
+A large request is planned in a worker thread, so that others are answered meanwhile.
 """
 
 from __future__ import annotations
@@ -17,21 +19,24 @@ from starlette.responses import Response
 
 from ...assembly import Turn
 from ...session import ChatRequest, Session, TurnPlan, parse_body, upstream_body
-from .bodies import read_body
+from .bodies import chat_body
 from .disconnects import unless_gone
 from .headers import to_engine
-from .memory import tidied
+from .memory import LARGE_TEXT_BYTES, give_back, tidied
 from .replies import json_response, passed_on, stream_response
 from .state import ServerState
 from .upstream import EngineReply
 
 CHAT_PATH: Final = "/v1/chat/completions"
+# So much text becomes ids in a tenth of a second.
+_LARGE_BYTES: Final = 1 << 17
 
 
 class _Planned(NamedTuple):
     chat: ChatRequest
     plan: TurnPlan
     request: dict[str, Any]
+    text: bytes
 
 
 async def chat(state: ServerState, request: Request) -> Response:
@@ -39,13 +44,13 @@ async def chat(state: ServerState, request: Request) -> Response:
     arrived = time.time()
     session = state.session_of(request)
     session.check_open()
-    with state.chatting(session):
+    with state.chatting(session), state.budgets.at_engine.counted() as count:
         state.check_room()
-        body = await read_body(state, request)
-        async with state.lock(session):
-            planned = _plan(state, session, body)
-            text = msgspec.json.encode(state.engine_kind.wire_body(planned.request))
-        reply = await unless_gone(request.receive, _call(state, session, request, text))
+        async with chat_body(state, request) as body, state.lock(session):
+            planned = await _planned(state, session, body)
+        count(len(planned.text))
+        reply = await unless_gone(request.receive, _call(state, session, request, planned.text))
+        count(len(reply.body))
         if reply.status != 200:
             return passed_on(reply)
         async with state.lock(session):
@@ -62,6 +67,21 @@ async def chat(state: ServerState, request: Request) -> Response:
     return response
 
 
+async def _planned(state: ServerState, session: Session, text: bytes) -> _Planned:
+    if len(text) <= _LARGE_BYTES:
+        return _plan(state, session, text)
+    async with state.planning:
+        return await asyncio.to_thread(_plan_large, state, session, text)
+
+
+def _plan_large(state: ServerState, session: Session, text: bytes) -> _Planned:
+    """For a thread of its own."""
+    planned = _plan(state, session, text)
+    if len(text) >= LARGE_TEXT_BYTES:
+        give_back()
+    return planned
+
+
 def _plan(state: ServerState, session: Session, text: bytes) -> _Planned:
     session.check_open()
     routing = state.settings.routing
@@ -74,7 +94,7 @@ def _plan(state: ServerState, session: Session, text: bytes) -> _Planned:
     plan = session.trajectory.plan(chat.body)
     incremental = routing is not None and routing.incremental
     sent = upstream_body(plan, chat.body, incremental=incremental, is_written=True)
-    return _Planned(chat, plan, sent)
+    return _Planned(chat, plan, sent, msgspec.json.encode(state.engine_kind.wire_body(sent)))
 
 
 async def _call(state: ServerState, session: Session, request: Request, text: bytes) -> EngineReply:

@@ -43,7 +43,7 @@ CODES: Final = (
     Code(
         400,
         "invalid_json",
-        "the body is no JSON, no UTF-8, or nests too deep",
+        "the body is no JSON, no UTF-8, nests too deep, or has more than 262,144 values",
         (*_CHAT, *_SAMPLES),
     ),
     Code(400, "bad_request", "JSON of a wrong form", (*_CHAT, *_SAMPLES)),
@@ -124,7 +124,8 @@ CODES: Final = (
     Code(
         413,
         "body_too_large",
-        "the request's body has more than `--max-body-bytes`; the connection is closed",
+        "the body of a chat has more than `--max-body-bytes`, or another one more than that or "
+        "1 MiB; the connection is closed",
         ("create", *_CHAT, *_SAMPLES, "models"),
     ),
     Code(422, "assembly_failed", "the turns cannot become a sample", _SAMPLES),
@@ -173,6 +174,13 @@ CODES: Final = (
     ),
     Code(
         503,
+        "busy",
+        "there are `--max-running-requests`, or the bodies on their way have more than "
+        "`--max-incoming-bytes`",
+        _GUARDED,
+    ),
+    Code(
+        503,
         "draining",
         "the server is about to stop and takes no new sessions; those that are there go on",
         ("create",),
@@ -180,8 +188,8 @@ CODES: Final = (
     Code(
         503,
         "memory_full",
-        "what sessions hold has come to four fifths of `--max-held-bytes`, for a new session, or "
-        "to all of it, for a turn",
+        "what sessions hold, and the engine is sent and answers, has come to four fifths of "
+        "`--max-held-bytes`, for a new session, or to all of it, for a turn",
         ("create", *_CHAT),
     ),
     Code(

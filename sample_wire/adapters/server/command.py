@@ -25,10 +25,12 @@ _MATCHER_HELP: Final = (
     " path of a function (default %(default)s)"
 )
 _BUDGETS: Final = {
-    "max_body_bytes": "of a request (default %(default)s)",
+    "max_body_bytes": "of a chat request (default %(default)s)",
+    "max_incoming_bytes": "of all bodies that are being read (default %(default)s)",
+    "max_running_requests": "at a time (default %(default)s)",
     "max_reply_bytes": "of an engine's answer, unpacked (default %(default)s)",
     "max_sessions": "of one server (default %(default)s)",
-    "max_held_bytes": "that the turns of one server hold (default: half of the memory)",
+    "max_held_bytes": "that one server's turns and calls hold (default: half of the memory)",
     "head_timeout_s": "for a request's head to come (default %(default)s)",
     "body_timeout_s": "for its body to come (default %(default)s)",
     "send_timeout_s": "a client may take nothing of its answer (default %(default)s)",

@@ -22,6 +22,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...errors import SessionError
+from .budgets import busy
 from .errors import CODE_KEY, answer_to
 from .headers import REQUEST_ID
 from .routing import ROUTE_KEY
@@ -47,6 +48,7 @@ class Guard:
     def __init__(self, app: ASGIApp, state: ServerState) -> None:
         self._app = app
         self._state = state
+        self._num_running = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
@@ -62,18 +64,32 @@ class Guard:
 
     async def _answered(self, exchange: _Exchange) -> None:
         try:
-            if self._is_refused(exchange.scope):
+            if _is_open(exchange.scope):
+                await self._app(exchange.scope, exchange.receive, exchange.send)
+            elif self._is_unauthorized(exchange.scope):
                 await exchange.refuse(_unauthorized())
             else:
-                await self._app(exchange.scope, exchange.receive, exchange.send)
+                await self._run(exchange)
         except asyncio.CancelledError:
             if exchange.status or not self._state.is_stopping:
                 raise
             await exchange.refuse(_stopping())
 
-    def _is_refused(self, scope: Scope) -> bool:
+    async def _run(self, exchange: _Exchange) -> None:
+        """Runs one of the requests that there may be so many of."""
+        most = self._state.settings.max_running_requests
+        if self._num_running >= most:
+            await exchange.refuse(busy(f"{most} requests are running"))
+            return
+        self._num_running += 1
+        try:
+            await self._app(exchange.scope, exchange.receive, exchange.send)
+        finally:
+            self._num_running -= 1
+
+    def _is_unauthorized(self, scope: Scope) -> bool:
         token = self._state.settings.token
-        if token is None or scope["path"].removeprefix(scope.get("root_path", "")) == _OPEN_PATH:
+        if token is None:
             return False
         given = Headers(scope=scope).getlist("authorization")
         scheme, _, value = given[0].partition(" ") if len(given) == 1 else ("", "", "")
@@ -97,6 +113,12 @@ class Guard:
                 "seconds": round(seconds, 6),
             },
         )
+
+
+def _is_open(scope: Scope) -> bool:
+    """Whether a request asks for health, which is told to anybody at any time."""
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", "")) == _OPEN_PATH
 
 
 class _Exchange:

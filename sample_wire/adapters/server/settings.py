@@ -21,7 +21,7 @@ _ENDLESS: Final = ("timeout_s", "idle_timeout_s")
 _TIMES: Final = (*_ENDLESS, "head_timeout_s", "body_timeout_s", "send_timeout_s", "stop_timeout_s")
 _COUNTS: Final = (
     *("workers", "max_connections", "max_reply_bytes", "max_body_bytes"),
-    *("max_sessions", "max_held_bytes"),
+    *("max_running_requests", "max_incoming_bytes", "max_sessions", "max_held_bytes"),
 )
 
 
@@ -50,11 +50,17 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
         timeout_s: how long the engine may keep silent; None for ever.
         max_connections: connections to the engine at a time.
         max_reply_bytes: of an engine's answer, unpacked; a larger one is a bad reply.
-        max_body_bytes: of a request; a larger one is refused with 413.
+        max_body_bytes: of a chat request; a larger one is refused with 413.  8 MiB of text are
+            more tokens than contexts hold; images and sounds in messages may need more.  Other
+            requests have at most SMALL_BODY_BYTES.
+        max_incoming_bytes: of all bodies that one worker is reading, or has read and not yet made
+            a prompt of; beyond them requests are refused with 503.
+        max_running_requests: of one worker, GET /health apart; more are refused with 503.
         max_sessions: of one worker; more are refused with 503.
-        max_held_bytes: what the turns of all sessions of one worker may hold; None is half of
-            the memory, shared among the workers.  From four fifths on new sessions are refused
-            with 503, at the limit turns are too.
+        max_held_bytes: what the turns of all sessions of one worker may hold, and what is on
+            its way to and from the engine; None is half of the memory, shared among the
+            workers.  From four fifths on new sessions are refused with 503, at the limit turns
+            are too.
         head_timeout_s, body_timeout_s: how long a request's head, and its body behind that, may
             take to come.
         send_timeout_s: how long a client may take nothing of an answer that waits for it.
@@ -93,7 +99,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float | None = 600.0
     max_connections: int = 1024
     max_reply_bytes: int = 1 << 30
-    max_body_bytes: int = 1 << 25
+    max_body_bytes: int = 1 << 23
+    max_incoming_bytes: int = 1 << 28
+    max_running_requests: int = 16_384
     max_sessions: int = 10_000
     max_held_bytes: int | None = None
     head_timeout_s: float = 30.0

@@ -25,6 +25,8 @@ from .upstream import Engine
 
 # Sessions of a batch are collected at about the same time, and a hook may ask a reward model.
 _MAX_HOOK_THREADS: Final = 64
+# Tokenizers work beside each other; each may take a gigabyte meanwhile.
+_MAX_PLANNING: Final = 2
 
 
 class ServerState:
@@ -41,6 +43,7 @@ class ServerState:
         sample_options: how samples are made.
         hooks: what becomes of a tree's samples; None where sessions are lines.
         assembling: held while a worker thread makes or encodes samples.
+        planning: taken while a worker thread plans a large request; a few do so at a time.
         hook_threads: where hooks run, which may wait for others.
         budgets: what the sessions may hold.
         is_draining: whether new sessions are refused; those that are there go on.
@@ -61,7 +64,8 @@ class ServerState:
             keep_messages=settings.keep_messages,
             schema=self.schema,
         )
-        self.engine = Engine(settings)
+        self.budgets = Budgets(settings)
+        self.engine = Engine(settings, self.budgets.at_engine)
         self.engine_kind = engine_kind(settings)
         self.reports = MismatchReports(tokenizer)
         self.registry = SessionRegistry(
@@ -70,8 +74,8 @@ class ServerState:
         self._locks: weakref.WeakKeyDictionary[Session, asyncio.Lock] = weakref.WeakKeyDictionary()
         self.hooks = hooks_of(settings)
         self.assembling = asyncio.Lock()
+        self.planning = asyncio.Semaphore(_MAX_PLANNING)
         self.hook_threads = DaemonThreads(_MAX_HOOK_THREADS)
-        self.budgets = Budgets(settings)
         self.is_draining = False
         self.is_stopping = False
         self._num_chats: collections.Counter[str] = collections.Counter()

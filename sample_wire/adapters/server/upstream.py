@@ -13,6 +13,7 @@ from ...errors import SessionError
 from ...session import ReplyBytes
 from ...session.replies import bad_reply
 from .._engine_http import TooLargeError, engine_http, engine_url, read_body
+from .budgets import ByteCount
 from .headers import RawHeaders
 from .settings import ServerSettings
 
@@ -46,12 +47,14 @@ class Engine:
 
     Args:
         settings: engine_url, timeout_s, max_connections and max_reply_bytes are used.
+        receiving: counts what has come of an answer until all of it has.
 
     Raises:
         ValueError: engine_url is no URL of an HTTP server.
     """
 
-    def __init__(self, settings: ServerSettings) -> None:
+    def __init__(self, settings: ServerSettings, receiving: ByteCount) -> None:
+        self._receiving = receiving
         self._base = engine_url(settings.engine_url)
         self._client = engine_http(settings.timeout_s, settings.max_connections)
         self._max_bytes = settings.max_reply_bytes
@@ -76,7 +79,7 @@ class Engine:
         try:
             async with self._client.stream(method, url, headers=headers, content=body) as response:
                 _check_head(response.status_code, response.headers.raw)
-                whole = await _read(response, self._max_bytes)
+                whole = await _read(response, self._max_bytes, self._receiving)
                 if not _ends_like_json(whole):
                     # More may follow than its length told, which is no answer to the next call.
                     await response.extensions["network_stream"].aclose()
@@ -119,19 +122,20 @@ def _is_final(status: int) -> bool:
     return 200 <= status <= _LAST_STATUS and not 300 <= status < 400
 
 
-async def _read(response: httpx2.Response, max_bytes: int) -> ReplyBytes:
+async def _read(response: httpx2.Response, max_bytes: int, receiving: ByteCount) -> ReplyBytes:
     """The unpacked body; a large one in memory that goes back to the system with it.
 
     What the allocator gives to replies that grow with the session stays in holes: 100 MB beside
     a session of 25.
     """
     mapped = _mapped(response.headers, max_bytes)
-    if mapped is None:
-        return await read_body(response, max_bytes)
-    # A body that is shorter or longer than it says is an error of the transport.
-    async for chunk in response.aiter_bytes():
-        mapped.write(chunk)
-    return mapped
+    with receiving.counted() as count:
+        if mapped is None:
+            return await read_body(response, max_bytes, count)
+        # A body that is shorter or longer than it says is an error of the transport.
+        async for chunk in response.aiter_bytes():
+            count(mapped.write(chunk))
+        return mapped
 
 
 def _mapped(headers: httpx2.Headers, max_bytes: int) -> mmap.mmap | None:

@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ..._json import MAX_JSON_VALUES, exceeds_values
 from ...errors import SessionError
 
 
@@ -91,6 +92,8 @@ def _arguments(arguments: Any) -> Any:
         return {}
     if not isinstance(arguments, str):
         return arguments
+    if exceeds_values(arguments.encode("utf-8", "replace"), MAX_JSON_VALUES):
+        raise bad_messages(f"the arguments of a tool call have more than {MAX_JSON_VALUES} values")
     try:
         return json.loads(arguments)
     except (ValueError, RecursionError):
