@@ -11,9 +11,6 @@ from typing import Final
 
 import httpx2
 
-# uvicorn, which SGLang is served by, closes idle connections after 5 s.  One that is used at
-# that very moment fails, so ours are given up earlier.
-_KEEPALIVE_S: Final = 2.0
 _LAST_PORT: Final = 65535
 # What zlib unpacks, by the window that it is told; 16 more means gzip.
 _WINDOW_BITS: Final = {"gzip": zlib.MAX_WBITS | 16, "deflate": zlib.MAX_WBITS}
@@ -41,18 +38,18 @@ def engine_url(text: str) -> httpx2.URL:
 
 
 def engine_http(timeout_s: float | None, max_connections: int) -> httpx2.AsyncClient:
-    """A client whose connections are kept and shared.
+    """A client that uses no connection twice.
+
+    An engine that sends more than it told would have the rest taken for the answer to the next
+    call, which may be another session's.  A new connection costs a turn 0.2 of 5 ms on loopback.
 
     Args:
         timeout_s: how long the engine may keep silent; None for ever.
     """
     return httpx2.AsyncClient(
         timeout=httpx2.Timeout(timeout_s),
-        limits=httpx2.Limits(
-            max_connections=max_connections,
-            max_keepalive_connections=max_connections,
-            keepalive_expiry=_KEEPALIVE_S,
-        ),
+        limits=httpx2.Limits(max_connections=max_connections, max_keepalive_connections=0),
+        headers={"connection": "close"},
         # One session's cookies are not another's: none is kept, those of clients pass.
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         trust_env=False,  # a proxy of the environment is not meant for the engine

@@ -21,9 +21,9 @@ _MAX_CONNECTIONS: Final = 1024
 
 
 class HttpEngine:
-    """An engine's /generate; one for all rollouts of an event loop, which share its connections.
+    """An engine's /generate; one for all rollouts of an event loop, however many.
 
-    A context manager that closes them.
+    A context manager that closes its connections; each call has its own.
 
     Args:
         url: base URL of the engine.

@@ -19,8 +19,17 @@ from sample_wire.assembly import RoutingSpec
 from sample_wire.errors import SessionError
 
 from ._raw import chat, one, request
-from ._serving import Handle
-from ._sglang import FIRST_OUTPUT, NUM_LAYERS, TOP_K, completion, first_turn, raw_base64, routed
+from ._serving import Handle, Site
+from ._sglang import (
+    FIRST_OUTPUT,
+    NUM_LAYERS,
+    TOP_K,
+    completion,
+    first_turn,
+    raw_base64,
+    routed,
+    speaks,
+)
 from ._stub import JSON_TYPE, Answer, StubEngine
 from .conftest import StartServer
 
@@ -90,6 +99,23 @@ def test_a_lie_is_502_and_the_session_goes_on_as_before(
     assert session.dump() == before
     assert one(session.site, chat(session)).status == 200
     assert session.num_records() == 1
+
+
+BEHIND: Final = {
+    "another reply": b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(GOOD), GOOD),
+    "words": b"of another session\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("behind", BEHIND.values(), ids=BEHIND)
+def test_what_an_engine_sends_behind_a_reply_does_not_answer_another_session(
+    site: Site, engine: StubEngine, behind: bytes
+) -> None:
+    told = [JSON_TYPE, ("content-length", str(len(GOOD)))]
+    engine.will(Answer(200, GOOD + behind, told), speaks([77]))
+    assert one(site, chat(site.create())).status == 200
+    reply = one(site, chat(site.create()))
+    assert json.loads(reply.body)["choices"][0]["message"]["content"] == "77"
 
 
 SPEC_OF_EXPERTS: Final = RoutingSpec(num_layers=NUM_LAYERS, top_k=TOP_K, num_experts=1000)

@@ -20,7 +20,6 @@ from .settings import ServerSettings
 _MAPPED_BYTES: Final = 1 << 20
 _LAST_STATUS: Final = 599
 _MAX_TEXT: Final = 200
-_TAIL_BYTES: Final = 16
 _CONTROLS: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 
@@ -42,7 +41,7 @@ class EngineReply:
 
 
 class Engine:
-    """Calls one engine; connections are kept and shared.
+    """Calls one engine; each call has a connection of its own.
 
     Args:
         settings: engine_url, timeout_s, max_connections and max_reply_bytes are used.
@@ -77,9 +76,6 @@ class Engine:
             async with self._client.stream(method, url, headers=headers, content=body) as response:
                 _check_head(response.status_code, response.headers.raw)
                 whole = await _read(response, self._max_bytes)
-                if not _ends_like_json(whole):
-                    # More may follow than its length told, which is no answer to the next call.
-                    await response.extensions["network_stream"].aclose()
         except httpx2.TimeoutException as error:
             limit = f"the engine was silent for {self._client.timeout.read} s (timeout_s)"
             raise _transport_error(error, limit, "engine_timeout") from None
@@ -107,11 +103,6 @@ def _check_head(status: int, headers: RawHeaders) -> None:
     for name, value in headers:
         if _CONTROLS.search(value):
             raise bad_reply(f"its header {name.decode('latin-1'):.40} holds a control character")
-
-
-def _ends_like_json(body: ReplyBytes) -> bool:
-    """Whether a body ends as an object does: one that was cut short does not."""
-    return bytes(body[-_TAIL_BYTES:]).rstrip().endswith(b"}")
 
 
 def _is_final(status: int) -> bool:
