@@ -17,6 +17,15 @@ _WINDOW_BITS: Final = {"gzip": zlib.MAX_WBITS | 16, "deflate": zlib.MAX_WBITS}
 _KNOWN_ENCODINGS: Final = ("", "identity", *_WINDOW_BITS)
 # Unpacking this much takes a few milliseconds.
 _STEP_BYTES: Final = 1 << 20
+# The libraries' own texts quote what they could not read, and what could not be sent.
+_FAILURES: Final[tuple[tuple[type[httpx2.HTTPError], str], ...]] = (
+    (httpx2.TimeoutException, "the engine was silent for too long"),
+    (httpx2.ConnectError, "no connection to the engine could be made"),
+    (httpx2.LocalProtocolError, "the request cannot be sent over HTTP"),
+    (httpx2.RemoteProtocolError, "what the engine sent is no whole reply of HTTP"),
+    (httpx2.NetworkError, "the connection to the engine broke off"),
+    (httpx2.DecodingError, "the reply's content encoding is not known, or is broken"),
+)
 
 
 def engine_url(text: str) -> httpx2.URL:
@@ -56,6 +65,12 @@ def engine_http(timeout_s: float | None, max_connections: int) -> httpx2.AsyncCl
     )
 
 
+def failure(error: httpx2.HTTPError) -> str:
+    """What is told of a failed exchange: the error's class, and nothing that anybody sent."""
+    words = (text for kind, text in _FAILURES if isinstance(error, kind))
+    return f"{type(error).__name__}: {next(words, 'the exchange failed')}"
+
+
 class TooLargeError(Exception):
     """A body is larger than it may be."""
 
@@ -72,7 +87,7 @@ async def read_body(response: httpx2.Response, max_bytes: int | None = None) -> 
     """
     encoding = response.headers.get("content-encoding", "").strip().lower()
     if encoding not in _KNOWN_ENCODINGS:
-        raise httpx2.DecodingError(f"the engine's content-encoding {encoding!r} is not known")
+        raise httpx2.DecodingError("the content encoding is not known")
     if max_bytes is not None and _told_length(response.headers) > max_bytes:
         raise TooLargeError
     body = bytearray()
@@ -107,6 +122,6 @@ async def _unpacked(response: httpx2.Response, encoding: str) -> AsyncGenerator[
                 await asyncio.sleep(0)
         yield unpacking.flush()
     except zlib.error as error:
-        raise httpx2.DecodingError(str(error)) from None
+        raise httpx2.DecodingError("the packed body is broken") from error
     if not unpacking.eof:
         raise httpx2.DecodingError("the packed body breaks off")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import logging
 import tracemalloc
 import zlib
 from collections.abc import Callable
@@ -116,6 +117,33 @@ def test_what_an_engine_sends_behind_a_reply_does_not_answer_another_session(
     assert one(site, chat(site.create())).status == 200
     reply = one(site, chat(site.create()))
     assert json.loads(reply.body)["choices"][0]["message"]["content"] == "77"
+
+
+QUOTABLE: Final = {
+    "a status line": Answer(100, b"xyzzy-plugh\r\n\r\n", [], True),
+    "a header line": Answer(200, GOOD, [("a", "b\r\nxyzzy-plugh")]),
+    "a header's name": Answer(200, GOOD, [("xyzzy-plugh", "\x01")]),
+    "a length": Answer(200, GOOD, [("content-length", "xyzzy-plugh")]),
+    "a chunk": Answer(200, b"xyzzy-plugh\r\n", CHUNKED, True),
+    "a coding": Answer(200, GOOD, [("content-encoding", "xyzzy-plugh")]),
+    "a packed body": Answer(200, b"xyzzy-plugh", GZIP),
+    "no JSON": Answer(200, b"xyzzy-plugh"),
+    "a key": Answer(200, GOOD[:-1] + b',"xyzzy-plugh":\xff}'),
+    "a number": with_entry("xyzzy-plugh", 10),
+}
+
+
+@pytest.mark.parametrize("quotable", QUOTABLE.values(), ids=QUOTABLE)
+def test_no_error_and_no_log_quotes_what_an_engine_sent(
+    session: Handle, engine: StubEngine, caplog: pytest.LogCaptureFixture, quotable: Answer
+) -> None:
+    engine.will(quotable)
+    with caplog.at_level(logging.DEBUG, "sample_wire"):
+        reply = one(session.site, chat(session))
+    assert reply.status == 502
+    told = [repr(vars(record)) for record in caplog.records if record.name.startswith("sample")]
+    assert told
+    assert "xyzzy" not in f"{reply.text} {told}"
 
 
 SPEC_OF_EXPERTS: Final = RoutingSpec(num_layers=NUM_LAYERS, top_k=TOP_K, num_experts=1000)
