@@ -139,6 +139,7 @@ class GuardedProtocol(HttpToolsProtocol):
             or (version == "1.1" and not hosts)
             or not _is_chunked(codings, version)
             or bool(self.parser.should_upgrade())
+            or b"#" in self.url
         )
 
     def _refuse_head(self) -> None:
