@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import re
+import secrets
 from collections.abc import Iterable
 from typing import Final
+
+from starlette.datastructures import Headers
+from starlette.types import Scope
 
 from .settings import ServerSettings
 
 RawHeaders = list[tuple[bytes, bytes]]
 ROUTING_KEY: Final = b"x-smg-routing-key"
 REQUEST_ID: Final = b"x-request-id"
+_SAFE_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 # RFC 9110, section 7.6.1: these belong to one connection, and a proxy must not pass them on.
 _HOP_BY_HOP: Final = frozenset(
     (
@@ -56,6 +62,18 @@ def routing_key(session_id: str) -> bytes:
     Whoever knows a session's id may use it; from this key nobody can tell the id.
     """
     return hashlib.sha256(session_id.encode()).hexdigest()[:32].encode()
+
+
+def identify(scope: Scope) -> str:
+    """A request's id: its own, where it may stand in a log, or a new one.
+
+    From then on the request has that header, and no other of its kind.
+    """
+    given = Headers(scope=scope).get(REQUEST_ID.decode(), "")
+    request_id = given if _SAFE_ID.fullmatch(given) else secrets.token_hex(16)
+    others = [pair for pair in scope["headers"] if pair[0] != REQUEST_ID]
+    scope["headers"] = [*others, (REQUEST_ID, request_id.encode())]
+    return request_id
 
 
 def to_client(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
