@@ -65,9 +65,12 @@ class Guard:
             else:
                 await self._app(exchange.scope, exchange.receive, exchange.send)
         except asyncio.CancelledError:
-            if exchange.status or not self._state.is_stopping:
+            if not self._state.is_stopping:
                 raise
-            await exchange.refuse(_stopping())
+            if exchange.status:  # what has begun cannot be another answer: it breaks off
+                exchange.scope[CODE_KEY] = _stopping().code
+            else:
+                await exchange.refuse(_stopping())
 
     def _is_refused(self, scope: Scope) -> bool:
         token = self._state.settings.token

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, cast
 import httptools
 import msgspec
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from .errors import REFUSAL_KEY
 from .headers import REQUEST_ID, identify
@@ -159,6 +159,14 @@ class GuardedProtocol(HttpToolsProtocol):
         """It took nearly all that there was for it."""
         self._unwatch_sending()
         super().resume_writing()
+
+    def break_off(self) -> None:
+        """Ends a connection whose answer has begun and is not whole."""
+        # uvicorn declares a cycle, but has none before the first head.
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not None and cycle.response_started and not cycle.response_complete:
+            cycle.disconnected = True
+            self.transport.abort()
 
     def _read_on(self) -> None:
         """Reads what came, as far as no request waits for the answer to another one."""

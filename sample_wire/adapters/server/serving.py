@@ -30,7 +30,7 @@ class SessionServer(uvicorn.Server):
     """Serves create_app's application; when it is told to end, no request is left half done.
 
     Running requests may finish in stop_timeout_s.  Those that have not are refused with 503,
-    and have changed nothing.
+    and have changed nothing; an answer that is being sent by then breaks off.
     """
 
     def __init__(self, app: ASGIApp, state: ServerState) -> None:
@@ -53,6 +53,9 @@ class SessionServer(uvicorn.Server):
 
     def _give_up(self) -> None:
         self._state.is_stopping = True
+        for connection in list(self.server_state.connections):
+            assert isinstance(connection, GuardedProtocol)
+            connection.break_off()
         for task in self.server_state.tasks:
             task.cancel()
 
