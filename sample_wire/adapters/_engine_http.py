@@ -19,6 +19,7 @@ _KNOWN_ENCODINGS: Final = ("", "identity", *_WINDOW_BITS)
 _STEP_BYTES: Final = 1 << 20
 # The libraries' own texts quote what they could not read, and what could not be sent.
 _FAILURES: Final[tuple[tuple[type[httpx2.HTTPError], str], ...]] = (
+    (httpx2.PoolTimeout, "all connections to the engine were used for too long"),
     (httpx2.TimeoutException, "the engine was silent for too long"),
     (httpx2.ConnectError, "no connection to the engine could be made"),
     (httpx2.LocalProtocolError, "the request cannot be sent over HTTP"),

@@ -31,7 +31,7 @@ from ._sglang import (
     routed,
     speaks,
 )
-from ._stub import JSON_TYPE, Answer, StubEngine
+from ._stub import JSON_TYPE, NEVER, Answer, StubEngine
 from .conftest import StartServer
 
 GOOD: Final = json.dumps(completion(3, *FIRST_OUTPUT)).encode()
@@ -223,6 +223,24 @@ def test_a_reply_as_large_as_it_may_be_is_taken(
     body = GOOD + b" " * (LIMIT - len(GOOD) + pad)
     engine.will(Answer(200, pack(body), [JSON_TYPE] if pack is bytes else GZIP))
     assert one(session.site, chat(session)).status == 200
+
+
+def test_a_call_that_finds_no_connection_free_does_not_blame_the_engine(engine: StubEngine) -> None:
+    engine.will(NEVER)
+
+    async def told() -> list[str]:
+        settings = ServerSettings(
+            engine_url=engine.url, tokenizer="-", max_connections=1, timeout_s=0.1
+        )
+        client = Engine(settings)
+        calls = [client.send("POST", "/v1/chat/completions", b"", [], b"{}") for _ in range(2)]
+        errors = await asyncio.gather(*calls, return_exceptions=True)
+        await client.aclose()
+        return [str(error) for error in errors]
+
+    silent, crowded = asyncio.run(told())
+    assert silent.endswith("ReadTimeout: the engine was silent for 0.1 s (timeout_s)")
+    assert "all max_connections to the engine were in use for 0.1 s" in crowded
 
 
 @pytest.mark.heavy

@@ -12,8 +12,9 @@ from starlette.types import ASGIApp
 from .protocol import Deadlines, GuardedProtocol
 from .state import ServerState
 
-# Agents think between turns; a connection closed under a request cannot be retried safely.
-_KEEPALIVE_S: Final = 600
+# A connection that is closed under a request cannot be retried safely, so clients give it up first:
+# OpenAI's after 5 s.  Idle ones are files that are open, and need no token.
+_KEEPALIVE_S: Final = 75
 # Of an application that is not a session server.
 _STOP_S: Final = 10
 # For answers to what was given up.

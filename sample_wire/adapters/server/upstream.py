@@ -76,14 +76,19 @@ class Engine:
                 _check_head(response.status_code, response.headers.raw)
                 whole = await _read(response, self._max_bytes)
         except httpx2.TimeoutException as error:
-            limit = f"the engine was silent for {self._client.timeout.read} s (timeout_s)"
-            text = f"{type(error).__name__}: {limit}"
-            raise _transport_error(text, "engine_timeout") from None
+            raise self._timed_out(error) from None
         except httpx2.HTTPError as error:
             raise _transport_error(failure(error), "engine_unreachable") from None
         except TooLargeError:
             raise bad_reply(f"it has more than {self._max_bytes} bytes (max_reply_bytes)") from None
         return EngineReply(response.status_code, response.headers.raw, whole)
+
+    def _timed_out(self, error: httpx2.TimeoutException) -> SessionError:
+        waited = f"for {self._client.timeout.read} s (timeout_s)"
+        text = f"{type(error).__name__}: the engine was silent {waited}"
+        if isinstance(error, httpx2.PoolTimeout):
+            text = f"PoolTimeout: all max_connections to the engine were in use {waited}"
+        return _transport_error(text, "engine_timeout")
 
     async def aclose(self) -> None:
         """Closes all connections."""
