@@ -64,6 +64,12 @@ LIES: Final[dict[str, tuple[Answer, tuple[int, str]]]] = {
     "chunks that break off": (Answer(200, b"5\r\nab", CHUNKED, True), GONE),
     "a page": (Answer(200, b"<html>busy</html>", [("content-type", "text/html")]), BAD),
     "deep lists": (Answer(200, b"[" * 200_000), BAD),
+    "values without end": (Answer(200, GOOD[:-1] + b',"a":[' + b"0," * (1 << 22) + b"0]}"), BAD),
+    "values without end, and NaN": (
+        Answer(200, GOOD[:-1] + b',"a":[' + b"{}," * (1 << 21) + b"NaN]}"),
+        BAD,
+    ),
+    "text without end": (Answer(200, GOOD[:-1] + b',"a":"' + b"a" * (1 << 25) + b'"}'), BAD),
     "deep objects in a choice": (
         Answer(200, GOOD[:-1] + b',"a":' + b'{"b":' * 100_000 + b"1" + b"}" * 100_001),
         BAD,
