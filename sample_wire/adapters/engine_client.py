@@ -14,16 +14,16 @@ from .._json import MAX_JSON_DEPTH, encode_json
 from .._plain import NotPlainError, plain
 from ..errors import ClientError, EncodeError, ServerError
 from ._client_answer import MAX_REFUSAL_BYTES
-from ._engine_http import engine_http, engine_url, read_body
+from ._engine_http import engine_http, engine_url, failure, read_body
 
 _JSON: Final = {"content-type": "application/json", "accept": "application/json"}
 _MAX_CONNECTIONS: Final = 1024
 
 
 class HttpEngine:
-    """An engine's /generate; one for all rollouts of an event loop, which share its connections.
+    """An engine's /generate; one for all rollouts of an event loop, however many.
 
-    A context manager that closes them.
+    A context manager that closes its connections; each call has its own.
 
     Args:
         url: base URL of the engine.
@@ -61,8 +61,7 @@ class HttpEngine:
             ) as response:
                 reply = await read_body(response)
         except httpx2.HTTPError as error:
-            reason = ": ".join(filter(None, (type(error).__name__, str(error))))
-            raise ClientError(f"/generate got no whole answer: {reason}") from error
+            raise ClientError(f"/generate got no whole answer: {failure(error)}") from error
         if response.status_code != httpx2.codes.OK:
             text = reply[:MAX_REFUSAL_BYTES].decode("utf-8", "replace")
             raise ServerError(response.status_code, None, text)

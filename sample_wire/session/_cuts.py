@@ -39,6 +39,10 @@ _PATHS: Final[tuple[Path, ...]] = (
     (*_CHOICE, PROMPT),
     (PROMPT,),
 )
+# Of a reply without its arrays.  Four values tell a token, and so many are parsed in half a second.
+MAX_TEXT_BYTES: Final = 1 << 25
+MAX_VALUES: Final = 1 << 22
+_BLOCK_BYTES: Final = 1 << 20
 _ABSENT: Final = msgspec.Raw(b"")
 _BLANKS: Final = b" \t\n\r"
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -128,6 +132,8 @@ def cut_found(reply: ReplyBytes) -> tuple[list[Place], bytes, str] | None:
             strings[kind] = memoryview(text)[start:stop]
             text = text[:start] + b'""' + text[stop:]
     rest = bytes(text)
+    if len(rest) > MAX_TEXT_BYTES or has_many_values(rest):
+        return None
     typed = None if _quoted(PROMPT) in rest or not _is_writable(rest) else _spans_or_none(rest)
     if typed is None or not typed.choices or typed.choices[0].meta_info is None:
         return None
@@ -142,6 +148,18 @@ def cut_found(reply: ReplyBytes) -> tuple[list[Place], bytes, str] | None:
             return None
         places.append(Place(path, value, b'""', path, value[1:-1], None))
     return None if strings else (places, rest, _text_or_empty(bytes(typed.id)))
+
+
+def has_many_values(text: ReplyBytes) -> bool:
+    """Whether a JSON text has more than MAX_VALUES commas and opening brackets; base64 has none.
+
+    Before it is parsed: a few bytes of an object become fifty.
+    """
+    found = 0
+    for start in range(0, len(text), _BLOCK_BYTES):
+        block = text[start : start + _BLOCK_BYTES]
+        found += block.count(b",") + block.count(b"[") + block.count(b"{")
+    return found > MAX_VALUES
 
 
 def _text_or_empty(value: bytes) -> str:

@@ -16,12 +16,15 @@ from ..assembly import Turn
 from ..errors import AssemblyError, SessionError
 from ._cuts import (
     INDEXER,
+    MAX_TEXT_BYTES,
+    MAX_VALUES,
     PROMPT,
     ROUTING,
     Place,
     ReplyBytes,
     cut_found,
     cut_out,
+    has_many_values,
     loaded,
     put,
     without_member,
@@ -151,8 +154,11 @@ def _received_parsed(
     reply: ReplyBytes, prompt_ids: npt.NDArray[np.int64], kind: EngineKind, read: ReadTurn
 ) -> Received:
     """The same for every reply: it is parsed, and checked rule by rule."""
+    if has_many_values(reply):
+        raise bad_reply(f"its JSON has more than {MAX_VALUES} values")
     try:
         places, text = cut_out(reply, prompt_ids)
+        _check_size(text)
         body = loaded(text)
     except (ValueError, RecursionError):
         raise bad_reply("it is not JSON") from None
@@ -169,6 +175,11 @@ def _received_parsed(
     given = body.get(kind.id_key)
     held = _held(text, places, turn, is_plain=False)
     return Received(turn, held, given if isinstance(given, str) else "")
+
+
+def _check_size(text: bytes) -> None:
+    if len(text) > MAX_TEXT_BYTES:
+        raise bad_reply(f"without its arrays it has more than {MAX_TEXT_BYTES} bytes")
 
 
 def _held(text: bytes, places: list[Place], turn: Turn, *, is_plain: bool) -> HeldReply:

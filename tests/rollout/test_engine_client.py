@@ -37,7 +37,7 @@ def test_a_request_is_sent_as_json_below_the_base_url(engine: StubEngine, path: 
     assert seen.values("content-type") == ["application/json"]
 
 
-def test_rollouts_share_the_connections_of_one_engine(engine: StubEngine) -> None:
+def test_rollouts_share_one_engine(engine: StubEngine) -> None:
     engine.will(*[Answer(200, b"%d" % number) for number in range(4)])
 
     async def main() -> list[bytearray]:
@@ -45,6 +45,19 @@ def test_rollouts_share_the_connections_of_one_engine(engine: StubEngine) -> Non
             return await asyncio.gather(*(client.generate(BODY) for _ in range(4)))
 
     assert sorted(asyncio.run(main())) == [b"0", b"1", b"2", b"3"]
+
+
+def test_what_an_engine_sends_behind_a_reply_does_not_answer_another_rollout(
+    engine: StubEngine,
+) -> None:
+    more = b"mineHTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nstale"
+    engine.will(Answer(200, more, [("content-length", "4")]), Answer(200, b"yours"))
+
+    async def main() -> list[bytearray]:
+        async with HttpEngine(engine.url) as client:
+            return [await client.generate(BODY) for _ in range(2)]
+
+    assert asyncio.run(main()) == [b"mine", b"yours"]
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_headers_of_one_connection_do_not_reach_the_engine(
     assert seen.values("content-length") == [str(len(seen.body))]
     for name in ("transfer-encoding", "te", "keep-alive", "proxy-connection"):
         assert seen.values(name) == []
-    assert seen.values("connection") == ["keep-alive"]
+    assert seen.values("connection") == ["close"]
 
 
 @pytest.mark.parametrize("name", ["X-SMG-Routing-Key", "x-smg-routing-key"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import signal
 import subprocess
 from typing import Any, Final
@@ -12,10 +13,11 @@ import pytest
 
 from sample_wire.adapters.server.logs import JsonLines
 
-from ._raw import chat, one, request
+from ._raw import chat, one, request, sent
 from ._serving import Handle, Site
 from ._sglang import first_turn, speaks
 from ._stub import PATIENCE_S, Answer, StubEngine
+from .conftest import StartServer
 from .test_serve_command import served
 
 SECRET: Final = "xyzzy-plugh"
@@ -71,6 +73,40 @@ def test_each_request_is_told_once_by_its_route(
         settle(session.site)
     told = {"request_id": "r-7", "method": method, "route": route, "status": status, "code": code}
     assert events(caplog) == [told]
+
+
+HEALTH: Final = b"GET /health HTTP/1.1\r\nx-request-id: r-7\r\nhost: h\r\n"
+CREATE: Final = b"POST /sessions HTTP/1.1\r\nx-request-id: r-7\r\nhost: h\r\n"
+CHUNKED: Final = b"transfer-encoding: chunked\r\n\r\n"
+REFUSED: Final = {
+    "a head that is none": (HEALTH + b"x\r\n\r\n", 400, ""),
+    "a head too large": (HEALTH + b"x: %b\r\n\r\n" % (b"a" * 70_000), 431, ""),
+    "a slow head": (HEALTH, 408, ""),
+    "a body that is none": (CREATE + CHUNKED + b"zz\r\n", 400, "/sessions"),
+    "a slow body": (CREATE + CHUNKED, 408, "/sessions"),
+    "a body behind a request": (HEALTH + b"\r\n" + CREATE + CHUNKED + b"zz\r\n", 400, ""),
+}
+
+
+@pytest.mark.parametrize(("data", "status", "route"), REFUSED.values(), ids=REFUSED)
+def test_what_a_connection_is_refused_for_is_told_once_with_the_id_of_the_answer(
+    start: StartServer, caplog: pytest.LogCaptureFixture, data: bytes, status: int, route: str
+) -> None:
+    site = start(head_timeout_s=0.1, body_timeout_s=0.1)
+    with caplog.at_level(logging.INFO, "sample_wire"):
+        reply = sent(site, data)[-1]
+        settle(site)
+    assert (reply.status, reply.header("x-request-id")) == (status, "r-7")
+    (event,) = (record for record in caplog.records if record.getMessage() == "request")
+    told = vars(event)
+    assert (told["request_id"], told["status"], told["route"]) == ("r-7", status, route)
+    assert told["code"] == reply.refusal[1]
+
+
+def test_a_refusal_of_what_has_no_id_has_a_new_one(site: Site) -> None:
+    ids = {one(site, b"no request\r\n\r\n").header("x-request-id") for _ in range(2)}
+    assert len(ids) == 2
+    assert all(re.fullmatch("[0-9a-f]{32}", str(made)) for made in ids)
 
 
 @pytest.mark.parametrize(("level", "expected"), [(logging.INFO, 0), (logging.DEBUG, 1)])
@@ -163,7 +199,7 @@ def test_the_command_writes_json_lines_to_standard_error(engine: StubEngine) -> 
         _, errors = process.communicate(timeout=PATIENCE_S)
     lines = [json.loads(line) for line in errors.splitlines()]
     requests = [line for line in lines if line["event"] == "request"]
-    assert [line["status"] for line in requests] == [200, 200, 502]
-    assert [line["request_id"] for line in requests[1:]] == ["r-7", "r-7"]
+    assert [line["status"] for line in requests] == [200, 200, 502, 400]
+    assert [line["request_id"] for line in requests[1:3]] == ["r-7", "r-7"]
     assert all(line["seconds"] >= 0 for line in requests)
     assert session.id not in errors

@@ -62,7 +62,7 @@ def test_every_setting_can_be_spelled(tmp_path: Path) -> None:
         *("--stop-timeout", "7", "--send-timeout", "8", "--token-file", token_file),
         *("--engine-kind", "sglang", "--speculative", "--keep-messages", "--indexer"),
         *("--routing-layers", "2", "--routing-top-k", "3", "--num-experts", "9"),
-        *("--incremental", "--required"),
+        *("--incremental", "--required", "--max-connections", "11"),
     )
     assert spelled == ServerSettings(
         engine_url=ENGINE[1],
@@ -89,6 +89,7 @@ def test_every_setting_can_be_spelled(tmp_path: Path) -> None:
         max_running_requests=10,
         max_sessions=3,
         max_held_bytes=4,
+        max_connections=11,
         head_timeout_s=5.0,
         body_timeout_s=6.0,
         idle_timeout_s=60.0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 import threading
 from collections.abc import Iterator
@@ -119,6 +120,25 @@ def test_a_connection_that_asks_for_nothing_is_closed_at_once(engine: StubEngine
             server.tell()
             assert until_closed(silent) == until_closed(kept) == b""
         server.wait()
+
+
+def test_an_answer_that_is_not_taken_in_time_breaks_off_without_a_fault(
+    engine: StubEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    user = {"role": "user", "content": " ".join(["7"] * 1_000_000)}
+    with stopping(engine, stop_timeout_s=0.1) as server, caplog.at_level(logging.INFO):
+        session = server.site.create()
+        engine.will(first_turn())
+        assert session.chat([user]).status_code == 200
+        with connected(server.site) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            sock.sendall(request("POST", f"{session.path}/samples", "x-request-id: r-7", body=b""))
+            sock.recv(1)
+            server.tell()
+            server.wait()
+    assert [record for record in caplog.records if record.levelno > logging.INFO] == []
+    (told,) = (vars(one) for one in caplog.records if vars(one).get("request_id") == "r-7")
+    assert (told["status"], told["code"]) == (200, "stopping")
 
 
 @pytest.mark.parametrize("seen", [1, 1000])

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import logging
 import tracemalloc
 import zlib
 from collections.abc import Callable
@@ -20,9 +21,18 @@ from sample_wire.assembly import RoutingSpec
 from sample_wire.errors import SessionError
 
 from ._raw import chat, one, request
-from ._serving import Handle
-from ._sglang import FIRST_OUTPUT, NUM_LAYERS, TOP_K, completion, first_turn, raw_base64, routed
-from ._stub import JSON_TYPE, Answer, StubEngine
+from ._serving import Handle, Site
+from ._sglang import (
+    FIRST_OUTPUT,
+    NUM_LAYERS,
+    TOP_K,
+    completion,
+    first_turn,
+    raw_base64,
+    routed,
+    speaks,
+)
+from ._stub import JSON_TYPE, NEVER, Answer, StubEngine
 from .conftest import StartServer
 
 GOOD: Final = json.dumps(completion(3, *FIRST_OUTPUT)).encode()
@@ -55,6 +65,12 @@ LIES: Final[dict[str, tuple[Answer, tuple[int, str]]]] = {
     "chunks that break off": (Answer(200, b"5\r\nab", CHUNKED, True), GONE),
     "a page": (Answer(200, b"<html>busy</html>", [("content-type", "text/html")]), BAD),
     "deep lists": (Answer(200, b"[" * 200_000), BAD),
+    "values without end": (Answer(200, GOOD[:-1] + b',"a":[' + b"0," * (1 << 22) + b"0]}"), BAD),
+    "values without end, and NaN": (
+        Answer(200, GOOD[:-1] + b',"a":[' + b"{}," * (1 << 21) + b"NaN]}"),
+        BAD,
+    ),
+    "text without end": (Answer(200, GOOD[:-1] + b',"a":"' + b"a" * (1 << 25) + b'"}'), BAD),
     "deep objects in a choice": (
         Answer(200, GOOD[:-1] + b',"a":' + b'{"b":' * 100_000 + b"1" + b"}" * 100_001),
         BAD,
@@ -91,6 +107,50 @@ def test_a_lie_is_502_and_the_session_goes_on_as_before(
     assert session.dump() == before
     assert one(session.site, chat(session)).status == 200
     assert session.num_records() == 1
+
+
+BEHIND: Final = {
+    "another reply": b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(GOOD), GOOD),
+    "words": b"of another session\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("behind", BEHIND.values(), ids=BEHIND)
+def test_what_an_engine_sends_behind_a_reply_does_not_answer_another_session(
+    site: Site, engine: StubEngine, behind: bytes
+) -> None:
+    told = [JSON_TYPE, ("content-length", str(len(GOOD)))]
+    engine.will(Answer(200, GOOD + behind, told), speaks([77]))
+    assert one(site, chat(site.create())).status == 200
+    reply = one(site, chat(site.create()))
+    assert json.loads(reply.body)["choices"][0]["message"]["content"] == "77"
+
+
+QUOTABLE: Final = {
+    "a status line": Answer(100, b"xyzzy-plugh\r\n\r\n", [], True),
+    "a header line": Answer(200, GOOD, [("a", "b\r\nxyzzy-plugh")]),
+    "a header's name": Answer(200, GOOD, [("xyzzy-plugh", "\x01")]),
+    "a length": Answer(200, GOOD, [("content-length", "xyzzy-plugh")]),
+    "a chunk": Answer(200, b"xyzzy-plugh\r\n", CHUNKED, True),
+    "a coding": Answer(200, GOOD, [("content-encoding", "xyzzy-plugh")]),
+    "a packed body": Answer(200, b"xyzzy-plugh", GZIP),
+    "no JSON": Answer(200, b"xyzzy-plugh"),
+    "a key": Answer(200, GOOD[:-1] + b',"xyzzy-plugh":\xff}'),
+    "a number": with_entry("xyzzy-plugh", 10),
+}
+
+
+@pytest.mark.parametrize("quotable", QUOTABLE.values(), ids=QUOTABLE)
+def test_no_error_and_no_log_quotes_what_an_engine_sent(
+    session: Handle, engine: StubEngine, caplog: pytest.LogCaptureFixture, quotable: Answer
+) -> None:
+    engine.will(quotable)
+    with caplog.at_level(logging.DEBUG, "sample_wire"):
+        reply = one(session.site, chat(session))
+    assert reply.status == 502
+    told = [repr(vars(record)) for record in caplog.records if record.name.startswith("sample")]
+    assert told
+    assert "xyzzy" not in f"{reply.text} {told}"
 
 
 SPEC_OF_EXPERTS: Final = RoutingSpec(num_layers=NUM_LAYERS, top_k=TOP_K, num_experts=1000)
@@ -170,6 +230,24 @@ def test_a_reply_as_large_as_it_may_be_is_taken(
     body = GOOD + b" " * (LIMIT - len(GOOD) + pad)
     engine.will(Answer(200, pack(body), [JSON_TYPE] if pack is bytes else GZIP))
     assert one(session.site, chat(session)).status == 200
+
+
+def test_a_call_that_finds_no_connection_free_does_not_blame_the_engine(engine: StubEngine) -> None:
+    engine.will(NEVER)
+
+    async def told() -> list[str]:
+        settings = ServerSettings(
+            engine_url=engine.url, tokenizer="-", max_connections=1, timeout_s=0.1
+        )
+        client = Engine(settings)
+        calls = [client.send("POST", "/v1/chat/completions", b"", [], b"{}") for _ in range(2)]
+        errors = await asyncio.gather(*calls, return_exceptions=True)
+        await client.aclose()
+        return [str(error) for error in errors]
+
+    silent, crowded = asyncio.run(told())
+    assert silent.endswith("ReadTimeout: the engine was silent for 0.1 s (timeout_s)")
+    assert "all max_connections to the engine were in use for 0.1 s" in crowded
 
 
 @pytest.mark.heavy

@@ -5,6 +5,10 @@ After each of them the server answers others, and nothing reached the engine or 
 
 from __future__ import annotations
 
+import contextlib
+import json
+import socket
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import pytest
@@ -19,6 +23,9 @@ BODY: Final = b'{"messages":[{"role":"user","content":"1 2 3"}]}'
 LENGTH: Final = f"content-length: {len(BODY)}"
 CHUNKED: Final = b"%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY)
 HIDDEN: Final = request("GET", "/health")
+HEALTH: Final = request("GET", "/health", keep=True)
+# More than systems buffer of a connection.
+MOST_BYTES: Final = 1 << 26
 TE: Final = "transfer-encoding: chunked"
 
 AMBIGUOUS: Final = {
@@ -121,19 +128,64 @@ def test_requests_in_a_row_are_answered_in_a_row(session: Handle, engine: StubEn
     assert (first.status, second.body) == (200, b'{"status":"ok"}')
 
 
-def test_an_answer_that_is_due_is_not_mixed_with_a_refusal_of_what_follows(
-    session: Handle, engine: StubEngine
+def broken(session: Handle) -> bytes:
+    """A chat request whose chunks are none."""
+    return request("POST", f"{session.path}/v1/chat/completions", TE, keep=True) + b"zz\r\n"
+
+
+@pytest.mark.parametrize("behind", ["a word", "a broken body"])
+def test_an_answer_that_is_due_comes_before_the_refusal_of_what_follows(
+    session: Handle, engine: StubEngine, behind: str
 ) -> None:
     gate = engine.will_hold(first_turn())
     with connected(session.site) as sock:
         sock.sendall(chat_request(session, keep=True))
         gate.wait_for_request()
-        sock.sendall(b"garbage\r\n\r\n")
-        assert replies_in(until_closed(sock)) == []
-    gate.open()
-    assert session.num_records() == 0
-    engine.will(first_turn())
-    assert one(session.site, chat_request(session)).status == 200
+        sock.sendall(b"garbage\r\n\r\n" if behind == "a word" else broken(session))
+        gate.open()
+        chatted, refused = replies_in(until_closed(sock))
+    assert (chatted.status, refused.refusal) == (200, (400, "bad_http"))
+    assert session.num_records() == len(engine.seen) == 1
+
+
+@pytest.mark.parametrize("behind", ["a word", "a broken body"])
+def test_what_came_whole_with_a_broken_request_is_answered(session: Handle, behind: str) -> None:
+    create = request("POST", "/sessions", body=b"", keep=True)
+    data = create + HEALTH + (b"garbage\r\n\r\n" if behind == "a word" else broken(session))
+    created, healthy, refused = sent(session.site, data)
+    assert (healthy.status, refused.refusal) == (200, (400, "bad_http"))
+    path = f"/sessions/{json.loads(created.body)['session_id']}"
+    assert one(session.site, request("DELETE", path)).status == 204
+
+
+def test_any_number_of_requests_in_a_row_is_answered(session: Handle) -> None:
+    replies = sent(session.site, HEALTH * 3000 + HIDDEN)
+    assert [reply.status for reply in replies] == [200] * 3001
+
+
+def test_what_is_not_answered_yet_is_not_read_without_end(
+    session: Handle, engine: StubEngine, threads: ThreadPoolExecutor
+) -> None:
+    gates = [engine.will_hold(first_turn()) for _ in range(2)]
+    held = chat_request(session, keep=True)
+    num_sent = 0
+
+    def send() -> None:
+        nonlocal num_sent
+        with contextlib.suppress(OSError):
+            for piece in [held + HEALTH * 1000 + held, *[HEALTH * 2000] * 2000]:
+                sock.sendall(piece)
+                num_sent += len(piece)
+
+    with connected(session.site) as sock:
+        sending, taking = threads.submit(send), threads.submit(until_closed, sock)
+        for gate in gates:  # of a thousand answers between them, each might let more in
+            gate.wait_for_request()
+            assert num_sent < MOST_BYTES
+            gate.open()
+        sock.shutdown(socket.SHUT_RDWR)
+        sending.result()
+        taking.result()
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,13 @@ def test_a_header_of_one_connection_ends_here(
     assert value not in seen_of(session, engine, header).values(name)
 
 
+@pytest.mark.parametrize("name", ["x_smg_routing_key", "X_Request_Id", "a_b", "_"])
+def test_a_name_that_gateways_read_as_another_ends_here(
+    session: Handle, engine: StubEngine, name: str
+) -> None:
+    assert seen_of(session, engine, f"{name}: mine").values(name) == []
+
+
 @pytest.mark.parametrize(
     "named", ["x-own", "X-OWN", "close, x-own", "x-own,,keep-alive", "\tx-own "]
 )
@@ -68,7 +75,7 @@ def test_the_routing_key_is_ours_and_the_last_header_of_its_kind(
 def test_nothing_that_the_engine_sees_has_the_sessions_id(
     session: Handle, engine: StubEngine
 ) -> None:
-    seen = seen_of(session, engine)
+    seen = seen_of(session, engine, f"referer: http://h{session.path}/v1")
     assert session.id not in repr(seen)
 
 

@@ -82,10 +82,38 @@ def test_a_query_stays_a_query(session: Handle, engine: StubEngine, query: str) 
     assert seen.values("x-evil") == []
 
 
-def test_a_fragment_is_not_sent_on(session: Handle, engine: StubEngine) -> None:
-    engine.will(MODELS)
-    one(session.site, request("GET", f"{session.path}/v1/models?a=1#b"))
-    assert engine.seen[0].target == "/v1/models?a=1"
+@pytest.mark.parametrize("path", ["/v1/models#b", "/v1/models?a=1#b", "/v1/models#"])
+def test_a_target_with_a_fragment_is_no_request(
+    session: Handle, engine: StubEngine, path: str
+) -> None:
+    reply = one(session.site, request("GET", session.path + path))
+    assert reply.refusal == (400, "bad_http")
+    assert engine.seen == []
+
+
+ROUTES: Final = (
+    ("GET", "/health"),
+    ("GET", "/openapi.json"),
+    ("POST", "/sessions"),
+    ("POST", "/sessions/"),
+    ("GET", "/sessions/{id}"),
+    ("DELETE", "/sessions/{id}"),
+    ("POST", "/sessions/{id}/samples"),
+    ("POST", "/sessions/{id}/v1/chat/completions"),
+    ("GET", "/sessions/{id}/v1/models"),
+)
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+def test_no_route_is_found_by_a_spelling_that_others_may_not_decode(
+    session: Handle, engine: StubEngine, method: str, path: str
+) -> None:
+    plain = path.replace("{id}", session.id)
+    for at in range(1, len(plain)):
+        spelled = f"{plain[:at]}%{ord(plain[at]):02x}{plain[at + 1 :]}"
+        reply = one(session.site, request(method, spelled, body=b"{}"))
+        assert reply.refusal == (404, "not_found"), spelled
+    assert engine.seen == []
 
 
 def test_a_target_that_names_another_host_goes_to_the_engine_of_the_settings(

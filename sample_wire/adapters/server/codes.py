@@ -162,7 +162,7 @@ CODES: Final = (
     Code(
         502,
         "engine_timeout",
-        "the engine was silent for longer than `--timeout`",
+        "the engine was silent for longer than `--timeout`, or no connection to it was free",
         _OF_ENGINES,
     ),
     Code(

@@ -36,6 +36,7 @@ _BUDGETS: Final = {
     "send_timeout_s": "a client may take nothing of its answer (default %(default)s)",
     "idle_timeout_s": "a session may be unused; 0 is for ever (default %(default)s)",
     "stop_timeout_s": "left to running requests when the server ends (default %(default)s)",
+    "max_connections": "to the engine at a time (default %(default)s)",
 }
 _FAMILY_HELP: Final = "the model's: how a turn is joined to the one before it (default %(default)s)"
 

@@ -28,6 +28,8 @@ _HEADERS: Final = {
 }
 # Where a request's scope says which code it was answered with.
 CODE_KEY: Final = "sample_wire.code"
+# And where with which status and code its connection refused it, while its body came.
+REFUSAL_KEY: Final = "sample_wire.refusal"
 # What a client sent is told back to it no further than this.
 _MAX_PATH: Final = 200
 _UNPROCESSABLE: Final = {AssemblyError: "assembly_failed", EncodeError: "encode_failed"}

@@ -12,8 +12,6 @@ import asyncio
 import contextlib
 import hmac
 import logging
-import re
-import secrets
 import time
 from typing import Final
 
@@ -23,14 +21,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...errors import SessionError
 from .budgets import busy
-from .errors import CODE_KEY, answer_to
-from .headers import REQUEST_ID
+from .errors import CODE_KEY, REFUSAL_KEY, answer_to
+from .headers import REQUEST_ID, identify
+from .logs import request_event
 from .routing import ROUTE_KEY
 from .state import ServerState
 
 _log: Final = logging.getLogger(__name__)
 _OPEN_PATH: Final = "/health"
-_SAFE_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 # So much of a body is read on for the connection's sake.
 _LITTLE_BYTES: Final = 1 << 16
 # How long a client that was answered early may go on sending, and read the answer meanwhile.
@@ -71,9 +69,12 @@ class Guard:
             else:
                 await self._run(exchange)
         except asyncio.CancelledError:
-            if exchange.status or not self._state.is_stopping:
+            if not self._state.is_stopping:
                 raise
-            await exchange.refuse(_stopping())
+            if exchange.status:  # what has begun cannot be another answer: it breaks off
+                exchange.scope[CODE_KEY] = _stopping().code
+            else:
+                await exchange.refuse(_stopping())
 
     async def _run(self, exchange: _Exchange) -> None:
         """Runs one of the requests that there may be so many of."""
@@ -97,22 +98,12 @@ class Guard:
         return scheme.lower() != "bearer" or not same
 
     def _tell(self, exchange: _Exchange, seconds: float) -> None:
-        """One event.  A route is told by its pattern: paths hold the ids of sessions."""
         scope = exchange.scope
         route = scope.get(ROUTE_KEY, "")
-        level = logging.DEBUG if route == _OPEN_PATH and exchange.status < 400 else logging.INFO
-        _log.log(
-            level,
-            "request",
-            extra={
-                "request_id": exchange.request_id,
-                "method": scope["method"],
-                "route": route,
-                "status": exchange.status,
-                "code": scope.get(CODE_KEY),
-                "seconds": round(seconds, 6),
-            },
-        )
+        status, code = scope.get(REFUSAL_KEY, (exchange.status, scope.get(CODE_KEY)))
+        told = request_event(exchange.request_id, scope["method"], route, status, code, seconds)
+        level = logging.DEBUG if route == _OPEN_PATH and status < 400 else logging.INFO
+        _log.log(level, "request", extra=told)
 
 
 def _is_open(scope: Scope) -> bool:
@@ -136,10 +127,7 @@ class _Exchange:
         self._receive = receive
         self._send = send
         headers = Headers(scope=scope)
-        given = headers.get(REQUEST_ID.decode(), "")
-        self.request_id = given if _SAFE_ID.fullmatch(given) else secrets.token_hex(16)
-        scope["headers"] = [pair for pair in scope["headers"] if pair[0] != REQUEST_ID]
-        scope["headers"].append((REQUEST_ID, self.request_id.encode()))
+        self.request_id = identify(scope)
         # Whether no more comes than may be passed over before the connection's next request.
         self._is_read = (
             "transfer-encoding" not in headers

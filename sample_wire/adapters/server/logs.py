@@ -34,6 +34,26 @@ class JsonLines(logging.Formatter):
         return msgspec.json.encode(told, enc_hook=str).decode()
 
 
+def request_event(
+    request_id: str, method: str, route: str, status: int, code: str | None, seconds: float
+) -> dict[str, object]:
+    """The fields of the one event that a request is.
+
+    Args:
+        method: "" where it was not read.
+        route: its pattern: paths hold the ids of sessions; "" where none was found.
+        code: of an error.
+    """
+    return {
+        "request_id": request_id,
+        "method": method,
+        "route": route,
+        "status": status,
+        "code": code,
+        "seconds": round(seconds, 6),
+    }
+
+
 def fault(error: BaseException) -> dict[str, object]:
     """What is told of an error: its kind, and where it was raised."""
     frames = traceback.extract_tb(error.__traceback__)

@@ -24,17 +24,9 @@ ALLOWED_PATHS: Final = frozenset({"v1/models"})
 async def forward(state: ServerState, request: Request) -> Response:
     """Any other path below /sessions/{id}."""
     session = state.session_of(request)
-    if not _is_allowed(request):
+    if request.path_params["path"] not in ALLOWED_PATHS:
         raise HTTPException(404, "no such route")
     return await by_method({"GET": functools.partial(_get, state, session)})(request)
-
-
-def _is_allowed(request: Request) -> bool:
-    """Whether a path is one of the allowed, and was spelled like it: others on the way may not
-    decode what we do."""
-    path = request.path_params["path"]
-    raw_path: bytes = request.scope["raw_path"]
-    return path in ALLOWED_PATHS and raw_path.endswith(f"/{path}".encode())
 
 
 async def _get(state: ServerState, session: Session, request: Request) -> Response:

@@ -2,21 +2,28 @@
 
 uvicorn's protocol takes some requests in forms that another server on the way may read
 otherwise, which is how one request is hidden in another.  Those are refused here, and the
-connection is closed.  A head and a body each have a time in which they must have come, whether
-anybody waits for them or not; and a client that stops reading its answer holds what it is made
-of no longer than that either.
+connection is closed, when what came whole before them was answered.  A head and a body each have
+a time in which they must have come, whether anybody waits for them or not; and a client that
+stops reading its answer holds what it is made of no longer than that either.  While a request
+waits for the answer to another one, nothing more is read.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from http import HTTPStatus
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
+import httptools
 import msgspec
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from .errors import REFUSAL_KEY
+from .headers import REQUEST_ID, identify
+from .logs import request_event
 
 _log: Final = logging.getLogger(__name__)
 # Tokens and cookies come to a few KB; nginx takes 32 KB in all, Apache 8 KB a line.
@@ -25,6 +32,8 @@ MAX_HEAD_BYTES: Final = 1 << 16
 # unread, the system would take the answer back too.
 _LINGER_S: Final = 1.0
 _VERSIONS: Final = ("1.0", "1.1")
+# What is parsed at a time: requests of 40 bytes become 100 times as large.
+_STEP_BYTES: Final = 1 << 14
 
 
 class Deadlines(NamedTuple):
@@ -41,6 +50,25 @@ class Deadlines(NamedTuple):
     send_s: float = 120.0
 
 
+class _Flow(FlowControl):
+    """uvicorn's, which reads on with every answer, whatever else was read and has to wait."""
+
+    _is_holding = False
+
+    def hold(self, is_holding: bool) -> None:
+        """Stops reading, or ends that."""
+        was_holding, self._is_holding = self._is_holding, is_holding
+        if is_holding:
+            self.pause_reading()
+        elif was_holding:
+            self.resume_reading()
+
+    def resume_reading(self) -> None:
+        """As uvicorn's, but for what is on hold."""
+        if not self._is_holding:
+            super().resume_reading()
+
+
 class GuardedProtocol(HttpToolsProtocol):
     """uvicorn's protocol, strict and with deadlines.
 
@@ -50,16 +78,24 @@ class GuardedProtocol(HttpToolsProtocol):
 
     deadlines = Deadlines()
 
+    flow: _Flow
+    _unread: bytes | memoryview = b""
     _is_in_head = False
     _is_in_body = False
     _is_refused = False
+    _has_begun = False
     _head_bytes = 0
+    _begun_at = 0.0
+    # Requests that were read and are not answered.
+    _num_due = 0
+    _refusal = b""
     _timer: asyncio.TimerHandle | None = None
     _send_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begins to wait for the first head."""
         super().connection_made(transport)
+        self.flow = _Flow(transport)
         self._watch(self.deadlines.head_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -70,21 +106,23 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Reads on, unless the connection was refused; an endless head is."""
-        if self._is_refused:
-            return
-        was_in_body = self._is_in_body
-        super().data_received(data)
-        if self._is_in_head and not was_in_body:
-            self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES:
-                self._refuse_head()
-        if self._timer is None and self.timeout_keep_alive_task is None and self._is_idle():
-            self._watch(self.deadlines.head_s)  # empty lines came, and a head may yet
+        if not self._is_refused:
+            self._unread = memoryview(bytes(self._unread) + data)
+            self._read_on()
+
+    def on_response_complete(self) -> None:
+        """A request is answered: the next one runs, or more is read."""
+        super().on_response_complete()
+        self._num_due -= 1
+        if not self.transport.is_closing():
+            self._read_on()
+            self._send_refusal()
 
     def on_message_begin(self) -> None:
         """A head begins; that of a connection's first request is waited for already."""
         super().on_message_begin()
-        self._is_in_head, self._head_bytes = True, 0
+        self._is_in_head, self._has_begun, self._head_bytes = True, True, 0
+        self._begun_at = self.loop.time()
         if self._timer is None:
             self._watch(self.deadlines.head_s)
 
@@ -101,6 +139,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._is_refused or self._is_ambiguous():
             raise ValueError("the head is refused")  # ends the parser; data_received answers 400
         super().on_headers_complete()
+        self._num_due += 1
         self._is_in_head, self._is_in_body = False, True
         self._watch(self.deadlines.body_s)
 
@@ -121,9 +160,34 @@ class GuardedProtocol(HttpToolsProtocol):
         self._unwatch_sending()
         super().resume_writing()
 
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002  # uvicorn's
-        """Refuses what is no HTTP."""
-        self._refuse(400, "no valid HTTP request", code="bad_http")
+    def break_off(self) -> None:
+        """Ends a connection whose answer has begun and is not whole."""
+        # uvicorn declares a cycle, but has none before the first head.
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not None and cycle.response_started and not cycle.response_complete:
+            cycle.disconnected = True
+            self.transport.abort()
+
+    def _read_on(self) -> None:
+        """Reads what came, as far as no request waits for the answer to another one."""
+        while self._unread and not self.pipeline and not self._is_refused:
+            step, self._unread = self._unread[:_STEP_BYTES], self._unread[_STEP_BYTES:]
+            self._read(step)
+        self.flow.hold(bool(self._unread))
+
+    def _read(self, data: bytes | memoryview) -> None:
+        self._unset_keepalive_if_required()
+        self._has_begun = False
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserError:
+            self._refuse(400, "no valid HTTP request", code="bad_http")
+        if self._is_in_head and not self._has_begun:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES:
+                self._refuse_head()
+        if self._timer is None and self.timeout_keep_alive_task is None and self._is_idle():
+            self._watch(self.deadlines.head_s)  # empty lines came, and a head may yet
 
     def _is_ambiguous(self) -> bool:
         """Whether a head, which the parser took, leaves open where its message ends or goes.
@@ -139,6 +203,7 @@ class GuardedProtocol(HttpToolsProtocol):
             or (version == "1.1" and not hosts)
             or not _is_chunked(codings, version)
             or bool(self.parser.should_upgrade())
+            or b"#" in self.url
         )
 
     def _refuse_head(self) -> None:
@@ -154,33 +219,47 @@ class GuardedProtocol(HttpToolsProtocol):
             self._refuse(408, "the request took too long to come", code="slow_request")
 
     def _refuse(self, status: int, text: str, *, code: str) -> None:
-        """Answers and closes; nothing more is read."""
+        """Answers and closes, when what came before is answered; nothing more is read."""
         if self._is_refused:
             return
         self._unwatch()
-        self._is_refused = True
-        _log.info("refused", extra={"status": status, "code": code})
-        if self.transport.is_closing():
-            return
-        if not self._may_answer():
+        self._is_refused, self._unread = True, b""
+        if self._is_in_body and self.cycle.response_started:
             self.transport.close()
             return
-        self.transport.write(_refusal(status, text, code))
-        self.transport.write_eof()
-        self.loop.call_later(_LINGER_S, self.transport.close)
-
-    def _may_answer(self) -> bool:
-        """Whether an answer of our own would be taken for that of the request it is for."""
+        scope = cast("MutableMapping[str, Any]", self.scope)
+        request_id = identify(scope)
+        self._refusal = _refusal(status, text, code, request_id)
+        if self._is_in_body and not self.pipeline:
+            scope[REFUSAL_KEY] = (status, code)  # the application tells of it
+        else:
+            seconds = self.loop.time() - self._begun_at
+            method = scope.get("method", "")
+            _log.info("request", extra=request_event(request_id, method, "", status, code, seconds))
         if self._is_in_body:
-            return not self.cycle.response_started and not self.pipeline
-        return self._is_idle()
+            self._drop()
+        self._send_refusal()
+
+    def _drop(self) -> None:
+        """The application waits no longer for the body of a request, or never sees it."""
+        self._num_due -= 1
+        if self.pipeline:
+            self.pipeline.popleft()  # the last to come
+        else:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+
+    def _send_refusal(self) -> None:
+        """Answers with a refusal, should there be one, when all before it was answered."""
+        if self._refusal and not self._num_due and not self.transport.is_closing():
+            self.transport.write(self._refusal)
+            self._refusal = b""
+            self.transport.write_eof()
+            self.loop.call_later(_LINGER_S, self.transport.close)
 
     def _is_idle(self) -> bool:
-        """Whether no request that came whole waits for its answer."""
-        # uvicorn declares a cycle, but has none before the first head.
-        return self.cycle is None or (  # type: ignore[redundant-expr]
-            self.cycle.response_complete and not self._is_in_body
-        )
+        """Whether no request that was read waits for its answer, and none is being read."""
+        return not (self._num_due or self._is_in_body or self._is_refused)
 
     def _watch(self, seconds: float) -> None:
         self._unwatch()
@@ -204,13 +283,14 @@ def _is_chunked(codings: Sequence[bytes], version: str) -> bool:
     )
 
 
-def _refusal(status: int, text: str, code: str) -> bytes:
+def _refusal(status: int, text: str, code: str, request_id: str) -> bytes:
     """A whole answer, in the form that all errors have."""
     body = msgspec.json.encode({"error": text, "code": code})
     head = (
         f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n"
         "content-type: application/json\r\n"
         f"content-length: {len(body)}\r\n"
+        f"{REQUEST_ID.decode()}: {request_id}\r\n"
         "connection: close\r\n\r\n"
     )
     return head.encode() + body

@@ -36,10 +36,18 @@ class Endpoint:
         scope[ROUTE_KEY] = self._path
         request = Request(scope, receive, send)
         try:
+            _check_spelling(scope)
             response = await self._handler(request)
         except Exception as error:  # noqa: BLE001  # every kind has its answer there
             response = answer_to(request, error)
         await response(scope, receive, send)
+
+
+def _check_spelling(scope: Scope) -> None:
+    """Passes for a path that is spelled as it is read: others on the way may not decode it."""
+    path: str = scope["path"].removeprefix(scope.get("root_path", ""))
+    if not scope["raw_path"].endswith(path.encode()):
+        raise HTTPException(404, "no such route")
 
 
 def by_method(handlers: Mapping[str, Handler]) -> Handler:

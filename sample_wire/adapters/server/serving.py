@@ -12,8 +12,9 @@ from starlette.types import ASGIApp
 from .protocol import Deadlines, GuardedProtocol
 from .state import ServerState
 
-# Agents think between turns; a connection closed under a request cannot be retried safely.
-_KEEPALIVE_S: Final = 600
+# A connection that is closed under a request cannot be retried safely, so clients give it up first:
+# OpenAI's after 5 s.  Idle ones are files that are open, and need no token.
+_KEEPALIVE_S: Final = 75
 # Of an application that is not a session server.
 _STOP_S: Final = 10
 # For answers to what was given up.
@@ -30,7 +31,7 @@ class SessionServer(uvicorn.Server):
     """Serves create_app's application; when it is told to end, no request is left half done.
 
     Running requests may finish in stop_timeout_s.  Those that have not are refused with 503,
-    and have changed nothing.
+    and have changed nothing; an answer that is being sent by then breaks off.
     """
 
     def __init__(self, app: ASGIApp, state: ServerState) -> None:
@@ -53,6 +54,9 @@ class SessionServer(uvicorn.Server):
 
     def _give_up(self) -> None:
         self._state.is_stopping = True
+        for connection in list(self.server_state.connections):
+            assert isinstance(connection, GuardedProtocol)
+            connection.break_off()
         for task in self.server_state.tasks:
             task.cancel()
 

@@ -12,7 +12,7 @@ import httpx2
 from ...errors import SessionError
 from ...session import ReplyBytes
 from ...session.replies import bad_reply
-from .._engine_http import TooLargeError, engine_http, engine_url, read_body
+from .._engine_http import TooLargeError, engine_http, engine_url, failure, read_body
 from .budgets import ByteCount
 from .headers import RawHeaders
 from .settings import ServerSettings
@@ -20,8 +20,6 @@ from .settings import ServerSettings
 # Smaller bodies find room in what the allocator has.
 _MAPPED_BYTES: Final = 1 << 20
 _LAST_STATUS: Final = 599
-_MAX_TEXT: Final = 200
-_TAIL_BYTES: Final = 16
 _CONTROLS: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 
@@ -43,7 +41,7 @@ class EngineReply:
 
 
 class Engine:
-    """Calls one engine; connections are kept and shared.
+    """Calls one engine; each call has a connection of its own.
 
     Args:
         settings: engine_url, timeout_s, max_connections and max_reply_bytes are used.
@@ -80,41 +78,36 @@ class Engine:
             async with self._client.stream(method, url, headers=headers, content=body) as response:
                 _check_head(response.status_code, response.headers.raw)
                 whole = await _read(response, self._max_bytes, self._receiving)
-                if not _ends_like_json(whole):
-                    # More may follow than its length told, which is no answer to the next call.
-                    await response.extensions["network_stream"].aclose()
         except httpx2.TimeoutException as error:
-            limit = f"the engine was silent for {self._client.timeout.read} s (timeout_s)"
-            raise _transport_error(error, limit, "engine_timeout") from None
+            raise self._timed_out(error) from None
         except httpx2.HTTPError as error:
-            raise _transport_error(error, str(error), "engine_unreachable") from None
+            raise _transport_error(failure(error), "engine_unreachable") from None
         except TooLargeError:
             raise bad_reply(f"it has more than {self._max_bytes} bytes (max_reply_bytes)") from None
         return EngineReply(response.status_code, response.headers.raw, whole)
+
+    def _timed_out(self, error: httpx2.TimeoutException) -> SessionError:
+        waited = f"for {self._client.timeout.read} s (timeout_s)"
+        text = f"{type(error).__name__}: the engine was silent {waited}"
+        if isinstance(error, httpx2.PoolTimeout):
+            text = f"PoolTimeout: all max_connections to the engine were in use {waited}"
+        return _transport_error(text, "engine_timeout")
 
     async def aclose(self) -> None:
         """Closes all connections."""
         await self._client.aclose()
 
 
-def _transport_error(error: Exception, text: str, code: str) -> SessionError:
-    # HTTP libraries quote whole lines that they cannot read.
-    text = f"backend transport error: {type(error).__name__}: {text:.{_MAX_TEXT}}"
-    return SessionError(text, code=code, http_status=502)
+def _transport_error(text: str, code: str) -> SessionError:
+    return SessionError(f"backend transport error: {text}", code=code, http_status=502)
 
 
 def _check_head(status: int, headers: RawHeaders) -> None:
     """What passes can be sent to the client: our own server closes the connection over others."""
     if not _is_final(status):
         raise bad_reply(f"its status is {status}")
-    for name, value in headers:
-        if _CONTROLS.search(value):
-            raise bad_reply(f"its header {name.decode('latin-1'):.40} holds a control character")
-
-
-def _ends_like_json(body: ReplyBytes) -> bool:
-    """Whether a body ends as an object does: one that was cut short does not."""
-    return bytes(body[-_TAIL_BYTES:]).rstrip().endswith(b"}")
+    if any(_CONTROLS.search(value) for _, value in headers):
+        raise bad_reply("one of its headers holds a control character")
 
 
 def _is_final(status: int) -> bool:
