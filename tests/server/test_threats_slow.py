@@ -239,6 +239,20 @@ def test_a_client_that_takes_nothing_of_its_answer_is_cut_off(
     assert session.collect().samples[0].response_length == 2
 
 
+def test_a_client_that_hangs_up_behind_requests_in_a_row_is_no_fault(
+    session: Handle, engine: StubEngine, told: Told, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate = engine.will_hold(first_turn())
+    with connected(session.site) as sock:
+        sock.sendall(chat_request(session, keep=True) + request("GET", session.path, keep=True) * 9)
+        gate.wait_for_request()
+    gate.open()
+    told.wait_for("/sessions/{session_id}/v1/chat/completions")
+    for _ in range(9):
+        one(session.site, request("GET", "/health"))
+    assert [record for record in caplog.records if record.levelno > logging.INFO] == []
+
+
 @contextlib.contextmanager
 def half_requests(session: Handle, num: int) -> Iterator[list[socket.socket]]:
     """Connections that sent part of a request each, and wait."""

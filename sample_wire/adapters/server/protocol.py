@@ -11,6 +11,7 @@ waits for the answer to another one, nothing more is read.
 from __future__ import annotations
 
 import asyncio
+import collections
 import logging
 from collections.abc import MutableMapping, Sequence
 from http import HTTPStatus
@@ -86,8 +87,6 @@ class GuardedProtocol(HttpToolsProtocol):
     _has_begun = False
     _head_bytes = 0
     _begun_at = 0.0
-    # Requests that were read and are not answered.
-    _num_due = 0
     _refusal = b""
     _timer: asyncio.TimerHandle | None = None
     _send_timer: asyncio.TimerHandle | None = None
@@ -96,10 +95,14 @@ class GuardedProtocol(HttpToolsProtocol):
         """Begins to wait for the first head."""
         super().connection_made(transport)
         self.flow = _Flow(transport)
+        # Requests that were read and are not answered; the first one runs.
+        self._due: collections.deque[RequestResponseCycle] = collections.deque()
         self._watch(self.deadlines.head_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Ends all waiting."""
+        """Ends all waiting; uvicorn tells it to the last request only."""
+        for cycle in self._due:
+            _disconnect(cycle)
         self._unwatch()
         self._unwatch_sending()
         super().connection_lost(exc)
@@ -113,7 +116,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """A request is answered: the next one runs, or more is read."""
         super().on_response_complete()
-        self._num_due -= 1
+        self._due.popleft()
         if not self.transport.is_closing():
             self._read_on()
             self._send_refusal()
@@ -139,7 +142,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._is_refused or self._is_ambiguous():
             raise ValueError("the head is refused")  # ends the parser; data_received answers 400
         super().on_headers_complete()
-        self._num_due += 1
+        self._due.append(self.cycle)
         self._is_in_head, self._is_in_body = False, True
         self._watch(self.deadlines.body_s)
 
@@ -162,10 +165,8 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def break_off(self) -> None:
         """Ends a connection whose answer has begun and is not whole."""
-        # uvicorn declares a cycle, but has none before the first head.
-        cycle: RequestResponseCycle | None = self.cycle
-        if cycle is not None and cycle.response_started and not cycle.response_complete:
-            cycle.disconnected = True
+        if self._due and self._due[0].response_started:
+            _disconnect(self._due[0])
             self.transport.abort()
 
     def _read_on(self) -> None:
@@ -242,16 +243,13 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _drop(self) -> None:
         """The application waits no longer for the body of a request, or never sees it."""
-        self._num_due -= 1
+        _disconnect(self._due.pop())
         if self.pipeline:
             self.pipeline.popleft()  # the last to come
-        else:
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
 
     def _send_refusal(self) -> None:
         """Answers with a refusal, should there be one, when all before it was answered."""
-        if self._refusal and not self._num_due and not self.transport.is_closing():
+        if self._refusal and not self._due and not self.transport.is_closing():
             self.transport.write(self._refusal)
             self._refusal = b""
             self.transport.write_eof()
@@ -259,7 +257,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _is_idle(self) -> bool:
         """Whether no request that was read waits for its answer, and none is being read."""
-        return not (self._num_due or self._is_in_body or self._is_refused)
+        return not (self._due or self._is_in_body or self._is_refused)
 
     def _watch(self, seconds: float) -> None:
         self._unwatch()
@@ -274,6 +272,12 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _disconnect(cycle: RequestResponseCycle) -> None:
+    """Whoever answers this request learns that nobody waits for it."""
+    cycle.disconnected = True
+    cycle.message_event.set()
 
 
 def _is_chunked(codings: Sequence[bytes], version: str) -> bool:
