@@ -239,7 +239,7 @@ def test_a_call_that_finds_no_connection_free_does_not_blame_the_engine(engine: 
         settings = ServerSettings(
             engine_url=engine.url, tokenizer="-", max_connections=1, timeout_s=0.1
         )
-        client = Engine(settings)
+        client = Engine(settings, ByteCount())
         calls = [client.send("POST", "/v1/chat/completions", b"", [], b"{}") for _ in range(2)]
         errors = await asyncio.gather(*calls, return_exceptions=True)
         await client.aclose()
