@@ -121,7 +121,7 @@ def test_at_the_limit_what_there_is_can_be_collected_and_then_there_is_room(
 def test_a_turn_that_is_at_the_engine_when_the_limit_is_reached_is_recorded(
     site: Site, threads: ThreadPoolExecutor, engine: StubEngine
 ) -> None:
-    with limited(site, max_held_bytes=1):
+    with limited(site, max_held_bytes=size_of_a_turn(site, engine) // 2):
         early, late = site.create(), site.create()
         gate = engine.will_hold(first_turn())
         waiting = threads.submit(early.chat, [USER])

@@ -211,3 +211,21 @@ def test_a_session_is_deleted_after_its_large_chat_is_planned(
         tokenizer.may_go_on.set()
         assert deleting.result(PATIENCE_S).status_code == 204
         assert refusal(chatting.result(PATIENCE_S)) == (404, "unknown_session")
+
+
+def test_what_the_engine_is_sent_counts_as_held(
+    start: StartServer, engine: StubEngine, threads: ThreadPoolExecutor
+) -> None:
+    site = start(max_held_bytes=PART)
+    early, late = site.create(), site.create()
+    gate = engine.will_hold(Answer(500, b"{}"))
+    waiting = threads.submit(early.chat, [USER], user="x" * PART)
+    gate.wait_for_request()
+    assert refusal(late.chat([USER])) == FULL
+    assert refusal(site.http.post("/sessions")) == FULL
+    gate.open()
+    assert waiting.result(PATIENCE_S).status_code == 500
+    engine.will(first_turn())
+    assert late.chat([USER]).status_code == 200
+    early.delete()
+    late.delete()

@@ -232,6 +232,15 @@ def test_what_is_sent_is_what_is_recorded(session: Handle, engine: StubEngine) -
 
 
 @pytest.mark.heavy
-def test_a_request_of_26_mib_is_taken(session: Handle, engine: StubEngine) -> None:
+def test_a_request_of_26_mib_is_taken_where_bodies_may_be_as_large(
+    start: StartServer, engine: StubEngine
+) -> None:
+    session = start(max_body_bytes=1 << 25).create()
     filler = "x" * (26 * 2**20)
     assert sent_by(session, engine, filler=filler)["filler"] == filler
+
+
+def test_a_request_of_9_mib_is_refused_with_the_limit(session: Handle) -> None:
+    response = session.chat_bytes(b"x" * (9 * 2**20))
+    assert refusal(response) == (413, "body_too_large")
+    assert response.json()["error"] == "a body has at most 8388608 bytes"

@@ -48,7 +48,8 @@ async def chat(state: ServerState, request: Request) -> Response:
         state.check_room()
         async with chat_body(state, request) as body, state.lock(session):
             planned = await _planned(state, session, body)
-        count(len(planned.text))
+            count(len(body) + len(planned.text))  # what it holds takes about as much
+        del body  # as large as all that the engine is sent
         reply = await unless_gone(request.receive, _call(state, session, request, planned.text))
         count(len(reply.body))
         if reply.status != 200:
