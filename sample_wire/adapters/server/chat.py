@@ -29,7 +29,7 @@ from .upstream import EngineReply
 
 CHAT_PATH: Final = "/v1/chat/completions"
 # So much text becomes ids in a tenth of a second.
-_LARGE_BYTES: Final = 1 << 17
+_NEW_BYTES: Final = 1 << 17
 
 
 class _Planned(NamedTuple):
@@ -69,10 +69,14 @@ async def chat(state: ServerState, request: Request) -> Response:
 
 
 async def _planned(state: ServerState, session: Session, text: bytes) -> _Planned:
-    if len(text) <= _LARGE_BYTES:
-        return _plan(state, session, text)
-    async with state.planning:
-        return await asyncio.to_thread(_plan_large, state, session, text)
+    # What an agent sends again has its ids already.
+    if len(text) <= min(state.body_bytes.get(session, 0) + _NEW_BYTES, LARGE_TEXT_BYTES):
+        planned = _plan(state, session, text)
+    else:
+        async with state.planning:
+            planned = await asyncio.to_thread(_plan_large, state, session, text)
+    state.body_bytes[session] = len(text)
+    return planned
 
 
 def _plan_large(state: ServerState, session: Session, text: bytes) -> _Planned:

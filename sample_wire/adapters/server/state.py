@@ -44,6 +44,7 @@ class ServerState:
         hooks: what becomes of a tree's samples; None where sessions are lines.
         assembling: held while a worker thread makes or encodes samples.
         planning: taken while a worker thread plans a large request; a few do so at a time.
+        body_bytes: how long each session's last chat request was.
         hook_threads: where hooks run, which may wait for others.
         budgets: what the sessions may hold.
         is_draining: whether new sessions are refused; those that are there go on.
@@ -71,6 +72,7 @@ class ServerState:
         self.registry = SessionRegistry(
             trajectory_maker(settings, tokenizer, self.engine_kind, self.schema)
         )
+        self.body_bytes: weakref.WeakKeyDictionary[Session, int] = weakref.WeakKeyDictionary()
         self._locks: weakref.WeakKeyDictionary[Session, asyncio.Lock] = weakref.WeakKeyDictionary()
         self.hooks = hooks_of(settings)
         self.assembling = asyncio.Lock()
