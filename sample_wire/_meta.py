@@ -156,7 +156,10 @@ class Documents:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             _check_depth(text, max_depth)
             _refuse_document(text, error)
-        free = [document.session_metadata, *_layout_notes(document)]
+        free = [document.session_metadata]
+        if document.dtypes is not msgspec.UNSET or document.shared is not msgspec.UNSET:
+            notes = document.dtypes, document.shared
+            free += [note for note in notes if note is not msgspec.UNSET]
         for sample in document.samples:
             for name in self._free_names:
                 free.append(getattr(sample, name))
@@ -164,12 +167,12 @@ class Documents:
         is_shallow = canonical and self._is_shallow and are_flat(free)
         if not is_shallow or max_depth < _SHALLOW_DEPTH:
             _check_depth(text, max_depth)
-        if document.format is not msgspec.UNSET:
-            _check_format(document.format)
         if not canonical:
             self._check_unusual(text, max_depth)
-        if document.format == COMPACT:
-            _type_notes(document)
+        if document.format is not msgspec.UNSET:
+            _check_format(document.format)
+            if document.format == COMPACT:
+                _type_notes(document)
         return document
 
     def _check_unusual(self, text: bytes, max_depth: int) -> None:
@@ -204,10 +207,6 @@ def _documents(json_fields: Sequence[JsonField]) -> tuple[type, type]:
     exact = msgspec.defstruct("Meta", [*required, number, *notes], kw_only=True)
     compact = msgspec.defstruct("Meta", [number, *required, *notes], kw_only=True)
     return exact, compact
-
-
-def _layout_notes(document: Any) -> list[Any]:
-    return [note for note in (document.shared, document.dtypes) if note is not msgspec.UNSET]
 
 
 def _type_notes(document: Any) -> None:
