@@ -40,26 +40,27 @@ def joined(*texts: bytes | memoryview) -> bytes:
 class IdsText:
     """The text of the newest turn's ids, which mostly begins with that of the turn before it.
 
-    One text for a session: what is asked for beside these two turns is made anew.
+    One text for a session: what is asked for beside these two turns is made anew.  It may be
+    asked while another thread goes on to the next turn.
     """
 
-    __slots__ = ("_base", "_end", "_text", "_turn")
+    __slots__ = ("_held",)
 
     def __init__(self) -> None:
-        self._text = b""
-        self._turn: Turn | None = None
-        self._base: Turn | None = None
-        self._end = 0
+        # The turn, the one before it if all of that is kept, where its text ends, the text: one
+        # value, so that none is seen without the others.
+        self._held: tuple[Turn | None, Turn | None, int, bytes] = (None, None, 0, b"")
 
     def of(self, turn: Turn | None, num_kept: int) -> bytes | memoryview:
         """The text of a turn's first num_kept ids, prompt and output."""
         if turn is None:
             return b""
+        newest, before, end, text = self._held
         if num_kept == turn.num_tokens:
-            if turn is self._turn:
-                return self._text
-            if turn is self._base:
-                return memoryview(self._text)[: self._end]
+            if turn is newest:
+                return text
+            if turn is before:
+                return memoryview(text)[:end]
         return ids_text(turn.tokens[:num_kept].to_array(np.int64))
 
     def take(self, turn: Turn, base: Turn | None, prompt: bytes) -> None:
@@ -67,5 +68,4 @@ class IdsText:
         output = turn.tokens[turn.num_prompt :].to_array(np.int64)
         keeps_all = base is not None and turn.num_shared == base.num_tokens
         end = len(self.of(base, base.num_tokens)) if base is not None and keeps_all else 0
-        self._text = joined(prompt, ids_text(output))
-        self._turn, self._base, self._end = turn, base if keeps_all else None, end
+        self._held = turn, base if keeps_all else None, end, joined(prompt, ids_text(output))

@@ -12,6 +12,7 @@ matcher accepts never rewrites it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -103,11 +104,31 @@ class LinearTrajectory:
         request_timestamp: float | None,
     ) -> Turn:
         """As Trajectory.commit: 409 "stale_turn" where another turn was committed meanwhile."""
-        if plan.version != self.version:
-            raise _stale()
-        kept = self._commits[: plan.num_base_turns]
+        return self.read(plan, body, reply, timestamp, request_timestamp)()
+
+    def read(
+        self,
+        plan: TurnPlan,
+        body: Mapping[str, Any],
+        reply: ReplyBytes,
+        timestamp: float | None,
+        request_timestamp: float | None,
+    ) -> Callable[[], Turn]:
+        """As Trajectory.read."""
+        kept = self._built_on(plan)
         base = kept[-1] if kept else None
         done = self._maker.commit(plan, base, body, reply, timestamp, request_timestamp)
+        return functools.partial(self._record, plan, done)
+
+    def _built_on(self, plan: TurnPlan) -> tuple[Commit, ...]:
+        """The turns that a plan builds on."""
+        if plan.version != self.version:
+            raise _stale()
+        return self._commits[: plan.num_base_turns]
+
+    def _record(self, plan: TurnPlan, done: Commit) -> Turn:
+        kept = self._built_on(plan)
+        base = kept[-1] if kept else None
         stored = self.messages[: base.num_messages if base else 0]
         self._num_rolled_back += len(self._commits) - len(kept)
         self._commits, self.messages = (*kept, done), (*stored, *done.messages)

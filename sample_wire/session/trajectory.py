@@ -93,7 +93,7 @@ class Collected:
 
 
 class Trajectory(Protocol):
-    """The state of one session.  Only `commit` changes it."""
+    """The state of one session.  Only `commit`, in one or in two steps, changes it."""
 
     @property
     def version(self) -> int:
@@ -135,6 +135,27 @@ class Trajectory(Protocol):
         Raises:
             SessionError: 502 "bad_engine_reply": the reply is malformed; 409 "stale_turn",
                 where there is only one line to add to and another turn was added meanwhile.
+        """
+        ...
+
+    def read(
+        self,
+        plan: TurnPlan,
+        body: Mapping[str, Any],
+        reply: ReplyBytes,
+        timestamp: float | None,
+        request_timestamp: float | None,
+    ) -> Callable[[], Turn]:
+        """The first step of a commit, which reads the reply; what it gives is the second one.
+
+        It may be taken in another thread, in which nobody plans or commits meanwhile; all else
+        finds the state as before until the second step.
+
+        Args:
+            plan, body, reply, timestamp, request_timestamp: as for commit.
+
+        Raises:
+            SessionError: as commit; so does the second step, for "stale_turn".
         """
         ...
 

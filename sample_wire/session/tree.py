@@ -12,6 +12,7 @@ shows is the newest node's conversation: a failed engine call shows nothing.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
@@ -112,10 +113,24 @@ class TreeTrajectory:
         Raises:
             SessionError: 502 "bad_engine_reply": the reply is malformed.
         """
+        return self.read(plan, body, reply, timestamp, request_timestamp)()
+
+    def read(
+        self,
+        plan: TurnPlan,
+        body: Mapping[str, Any],
+        reply: ReplyBytes,
+        timestamp: float | None,
+        request_timestamp: float | None,
+    ) -> Callable[[], Turn]:
+        """As Trajectory.read; never stale."""
         parent = None if plan.base is None else self._nodes.of(plan.base)
         base = parent.commit if parent else None
         like = _commit_of(self._nodes.nearest_child(parent, plan.prompt_ids))
         done = self._maker.commit(plan, base, body, reply, timestamp, request_timestamp, like)
+        return functools.partial(self._record, parent, plan, done)
+
+    def _record(self, parent: Node | None, plan: TurnPlan, done: Commit) -> Turn:
         self._nodes.add(parent, done)
         self._planned.discard(plan)
         return done.turn

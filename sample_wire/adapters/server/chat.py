@@ -4,12 +4,14 @@ Three phases.  Under the session's lock the turn is planned, which changes nothi
 it the engine is called; anything may happen to the session meanwhile.  Under the lock again
 the turn is committed, or refused: whoever gets a 200 finds its turn in the session.
 
-A large request is planned in a worker thread, so that others are answered meanwhile.
+A large request is planned in a worker thread, and a large reply read in one, so that others are
+answered meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from typing import Any, Final, NamedTuple
 
@@ -30,6 +32,8 @@ from .upstream import EngineReply
 CHAT_PATH: Final = "/v1/chat/completions"
 # So much text becomes ids in a tenth of a second.
 _NEW_BYTES: Final = 1 << 17
+# Up to this a reply is read in some milliseconds.
+_LARGE_REPLY_BYTES: Final = 1 << 22
 
 
 class _Planned(NamedTuple):
@@ -55,7 +59,7 @@ async def chat(state: ServerState, request: Request) -> Response:
         if reply.status != 200:
             return passed_on(reply)
         async with state.lock(session):
-            turn = _commit(session, planned, reply, arrived)
+            turn = await _committed(state, session, planned, reply, arrived)
             state.budgets.count(session)
             trajectory = session.trajectory
             if planned.chat.wants_stream:
@@ -110,13 +114,22 @@ async def _call(state: ServerState, session: Session, request: Request, text: by
     return await state.engine.send("POST", state.engine_kind.path, query, headers, text)
 
 
-def _commit(session: Session, planned: _Planned, reply: EngineReply, arrived: float) -> Turn:
-    """Records the turn."""
+async def _committed(
+    state: ServerState, session: Session, planned: _Planned, reply: EngineReply, arrived: float
+) -> Turn:
+    """Records the turn.  A large reply is read beside the loop, and only recorded on it."""
     session.check_open()
-    return session.trajectory.commit(
+    read = functools.partial(
+        session.trajectory.read,
         planned.plan,
         planned.request,
         reply.body,
         timestamp=time.time(),
         request_timestamp=arrived,
     )
+    if len(reply.body) <= _LARGE_REPLY_BYTES:
+        return read()()
+    async with state.planning:
+        record = await asyncio.to_thread(read)
+    session.check_open()
+    return record()

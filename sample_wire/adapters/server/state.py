@@ -43,7 +43,8 @@ class ServerState:
         sample_options: how samples are made.
         hooks: what becomes of a tree's samples; None where sessions are lines.
         assembling: held while a worker thread makes or encodes samples.
-        planning: taken while a worker thread plans a large request; a few do so at a time.
+        planning: taken while a worker thread plans a large request or reads a large reply; a few
+            do so at a time.
         body_bytes: how long each session's last chat request was.
         hook_threads: where hooks run, which may wait for others.
         budgets: what the sessions may hold.
