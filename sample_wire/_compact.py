@@ -86,8 +86,9 @@ class CompactContainer:
         self._prefixes: dict[str, Array | None] = {}
         self._num_users: collections.Counter[str] = collections.Counter()
         left = max_shared_bytes
-        for name in sorted(shared, key=lambda name: self._sample_of(name, transitions)):
-            ref = self._with_shared(name, *shared[name])
+        samples = {name: self._sample_of(name, transitions) for name in shared}
+        for name, sample in sorted(samples.items(), key=lambda item: item[1]):
+            ref = self._with_shared(name, sample, *shared[name])
             left -= prod(ref.shape) * BY_WIRE_NAME[ref.dtype].itemsize
             if left < 0:
                 raise LimitError(
@@ -148,13 +149,12 @@ class CompactContainer:
             raise self._misfit(name, f"is {stored.dtype}, which no {wire.name} is stored as")
         return CompactRef(wire.name, stored.shape, stored.data_offsets, name=name, stored=stored)
 
-    def _with_shared(self, name: str, earlier: int, num_rows: int) -> CompactRef:
-        field, _, sample = name.rpartition(".")
-        prefix = f"{field}.{earlier}"
+    def _with_shared(self, name: str, sample: int, earlier: int, num_rows: int) -> CompactRef:
+        prefix = f"{_place(name)[0]}.{earlier}"
         mine, other = self.tensors.get(name), self.tensors.get(prefix)
         if not isinstance(mine, CompactRef) or not isinstance(other, CompactRef):
             raise self._misfit(name, "shares rows, but it or the other sample has no tensor")
-        if earlier >= int(sample):
+        if earlier >= sample:
             raise self._misfit(name, "shares rows with a sample that is not before it")
         is_alike = mine.stored.dtype == other.stored.dtype and mine.dtype == other.dtype
         if not (is_alike and mine.shape and other.shape and mine.shape[1:] == other.shape[1:]):

@@ -7,7 +7,7 @@ SPEC section 5.4.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,7 +45,7 @@ class _Stored(NamedTuple):
 
     @property
     def sample(self) -> int:
-        return int(self.tensor[1].rpartition(".")[2])
+        return _split(self.tensor[1])[1]
 
 
 def compact_tensors(
@@ -67,14 +67,14 @@ def compact_tensors(
     """
     fields: dict[str, list[TensorToWrite]] = {}
     for tensor in tensors:
-        fields.setdefault(tensor[1].rpartition(".")[0], []).append(tensor)
+        fields.setdefault(_split(tensor[1])[0], []).append(tensor)
     written: list[TensorToWrite] = []
     shared: dict[str, tuple[int, int]] = {}
     for name, of_field in fields.items():
         declared = num_experts if name in experts else None
         wire, stored = _narrowed(of_field, declared)
         # Equal floats may differ in bits, and bits in a NaN.
-        may_share = name in transitions and wire.dtype.kind in "iu"
+        may_share = len(stored) > 1 and name in transitions and wire.dtype.kind in "iu"
         common = _shared(stored) if may_share else {}
         for item in stored:
             found = common.get(item.sample)
@@ -91,21 +91,24 @@ def compact_tensors(
     )
 
 
+def _split(name: str) -> tuple[str, int]:
+    """What is the same in the tensor's name of every sample, and the sample."""
+    field, _, sample = name.rpartition(".")
+    return field, int(sample)
+
+
 def _narrowed(
-    tensors: Iterable[TensorToWrite], num_experts: int | None
+    tensors: Sequence[TensorToWrite], num_experts: int | None
 ) -> tuple[WireDtype, list[_Stored]]:
-    """The tensors of one field, and the dtype that all of them fit into."""
-    rule = None
+    """The tensors of one field, at least one, and the dtype that all of them fit into."""
+    rule = narrowing_of(BY_WIRE_NAME[tensors[0][2]], (num_experts or 1) - 1)
     stored = []
     for tensor in tensors:
-        if rule is None:
-            rule = narrowing_of(BY_WIRE_NAME[tensor[2]], (num_experts or 1) - 1)
         sources = [_flat(piece) for piece in tensor[4]]
         pieces = [rule.add(source) for source in sources]
         if num_experts is not None and isinstance(rule, NarrowIntegers):
             _check_ids(tensor, sources, rule, num_experts)
         stored.append(_Stored(tensor, sources, pieces))
-    assert rule is not None, "a field has at least one tensor here"
     return rule.wire, stored
 
 
@@ -128,12 +131,12 @@ def _check_ids(
 
 
 def _id_error(name: str, found: Any, place: tuple[int, ...], num_experts: int) -> EncodeError:
-    field, _, sample = name.rpartition(".")
+    field, sample = _split(name)
     return EncodeError(
         f"sample {sample}, field {field} holds id {found} at position {place}, "
         f"there are {num_experts} experts",
         field=field,
-        sample_index=int(sample),
+        sample_index=sample,
         expected=f"-1 or 0 to {num_experts - 1}",
         got=str(found),
     )

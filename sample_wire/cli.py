@@ -23,6 +23,7 @@ from ._assemble_command import (
     read_turns,
     routing_spec,
 )
+from ._extras import USAGE
 from ._report import printable, summary_text
 from ._tree_report import tree_text
 from .adapters.server import command as serving
@@ -38,7 +39,6 @@ from .reader import MAX_SAMPLES
 from .sample import Sample
 
 REFUSED: Final = 1
-USAGE: Final = 2
 INTERRUPTED: Final = 130  # 128 + SIGINT and 128 + SIGPIPE, as shells report them
 BROKEN_PIPE: Final = 141
 _STDIN: Final = "-"

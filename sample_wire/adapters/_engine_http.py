@@ -11,7 +11,7 @@ from typing import Final
 
 import httpx2
 
-_LAST_PORT: Final = 65535
+LAST_PORT: Final = 65535
 # What zlib unpacks, by the window that it is told; 16 more means gzip.
 _WINDOW_BITS: Final = {"gzip": zlib.MAX_WBITS | 16, "deflate": zlib.MAX_WBITS}
 _KNOWN_ENCODINGS: Final = ("", "identity", *_WINDOW_BITS)
@@ -42,7 +42,7 @@ def engine_url(text: str) -> httpx2.URL:
     # httpx2 escapes what no host name may hold, instead of refusing it.
     if url.scheme not in ("http", "https") or not url.host or "%" in url.host:
         raise ValueError("the engine's URL starts with http:// or https:// and names a host")
-    if url.query or url.fragment or (url.port or 1) > _LAST_PORT:
+    if url.query or url.fragment or (url.port or 1) > LAST_PORT:
         raise ValueError("the engine's URL is a host, maybe a port, and maybe a path")
     return url
 

@@ -19,14 +19,15 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from .._meta import COMPACT, EXACT
 from ..codec import Layout
 
 _OCTET_STREAM: Final = "application/octet-stream"
 PAYLOAD_TYPES: Final[dict[Layout, str]] = {
     "exact": _OCTET_STREAM,
-    "compact": f"{_OCTET_STREAM}; format=2",
+    "compact": f"{_OCTET_STREAM}; format={COMPACT}",
 }
-_LAYOUTS: Final[dict[str, Layout]] = {"1": "exact", "2": "compact"}
+_LAYOUTS: Final[dict[str, Layout]] = {str(EXACT): "exact", str(COMPACT): "compact"}
 # The ranges that a payload lies in; the greater the more specific.
 _RANGES: Final = {"*/*": 0, "application/*": 1, _OCTET_STREAM: 2}
 

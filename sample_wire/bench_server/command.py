@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import msgspec
 
+from .._extras import without_extra
+
 if TYPE_CHECKING:
     from .figures import Run
     from .scale import Scale
 
-USAGE: Final = 2
 _SIZES: Final = {
     "sessions": "sessions that are collected",
     "turns": "turns of a session",
@@ -78,10 +79,7 @@ def run(options: argparse.Namespace) -> int:
         from .measure import measure
         from .tables import report_text
     except ModuleNotFoundError as error:
-        if (error.name or "").startswith("sample_wire"):
-            raise
-        sys.stderr.write(_MISSING.format(error))
-        return USAGE
+        return without_extra(error, _MISSING)
     try:
         scale = scale_of(options)
     except ValueError as error:

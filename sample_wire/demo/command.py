@@ -6,14 +6,13 @@ Nothing of the rollout is imported before it runs: `demo --recorded` needs no ex
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
 from typing import Final, NoReturn
 
+from .._extras import without_extra
 from ..adapters.server.command import add_model_arguments, add_routing_arguments
 from ..adapters.server.trajectories import FIELD_SETS
 
-USAGE: Final = 2
 # Arguments that say how an engine's model is spoken to, and what they are where they are not given.
 OF_AN_ENGINE: Final = (
     *("tokenizer", "family", "chat_template", "template_kwargs"),
@@ -71,10 +70,7 @@ def run(options: argparse.Namespace) -> int:
         from .story import load, run_story
         from .tree_story import run_tree_story
     except ModuleNotFoundError as error:
-        if (error.name or "").startswith("sample_wire"):
-            raise
-        sys.stderr.write(_MISSING.format(error))
-        return USAGE
+        return without_extra(error, _MISSING)
     try:
         settings = settings_of(options)
         tokenizer = load(settings.server)

@@ -30,7 +30,7 @@ from .engine_kind import SGLANG, EngineKind
 from .matchers import MessageMatcher, prefix_length
 from .requests import messages_of
 from .tokenizer import Message, TokenizerAdapter
-from .trajectory import Collected, Mismatch, SampleOptions, Snapshot, TurnPlan
+from .trajectory import Collected, Mismatch, SampleOptions, Snapshot, Trajectory, TurnPlan
 
 MAX_ROLLBACK_TURNS: Final = 1
 # An agent that leaves something out of what it replays loses a turn with every request, and is
@@ -38,7 +38,7 @@ MAX_ROLLBACK_TURNS: Final = 1
 ROLLED_BACK_KEY: Final = "rolled_back_turns"
 
 
-class LinearTrajectory:
+class LinearTrajectory(Trajectory):
     """The state of one conversation.
 
     Args:
@@ -48,11 +48,10 @@ class LinearTrajectory:
         kind: of the engine that answers.
 
     Attributes:
-        version: grows with every commit.
         messages: all that are stored, the engine's included.
     """
 
-    __slots__ = ("_commits", "_maker", "_matcher", "_num_rolled_back", "messages", "version")
+    __slots__ = ("_commits", "_maker", "_matcher", "_num_rolled_back", "_version", "messages")
 
     def __init__(
         self,
@@ -65,8 +64,13 @@ class LinearTrajectory:
         self._matcher = matcher
         self._commits: tuple[Commit, ...] = ()
         self.messages: tuple[Message, ...] = ()
-        self.version = 0
+        self._version = 0
         self._num_rolled_back = 0
+
+    @property
+    def version(self) -> int:
+        """How many turns were committed, those that were rolled back too."""
+        return self._version
 
     @property
     def turns(self) -> tuple[Turn, ...]:
@@ -95,17 +99,6 @@ class LinearTrajectory:
         stored = self.messages[: base.num_messages if base else 0]
         return self._maker.plan(body, messages, base, stored, self.version)
 
-    def commit(
-        self,
-        plan: TurnPlan,
-        body: Mapping[str, Any],
-        reply: ReplyBytes,
-        timestamp: float | None,
-        request_timestamp: float | None,
-    ) -> Turn:
-        """As Trajectory.commit: 409 "stale_turn" where another turn was committed meanwhile."""
-        return self.read(plan, body, reply, timestamp, request_timestamp)()
-
     def read(
         self,
         plan: TurnPlan,
@@ -114,7 +107,7 @@ class LinearTrajectory:
         timestamp: float | None,
         request_timestamp: float | None,
     ) -> Callable[[], Turn]:
-        """As Trajectory.read."""
+        """As Trajectory.read: 409 "stale_turn" where another turn was committed meanwhile."""
         kept = self._built_on(plan)
         base = kept[-1] if kept else None
         done = self._maker.commit(plan, base, body, reply, timestamp, request_timestamp)
@@ -132,7 +125,7 @@ class LinearTrajectory:
         stored = self.messages[: base.num_messages if base else 0]
         self._num_rolled_back += len(self._commits) - len(kept)
         self._commits, self.messages = (*kept, done), (*stored, *done.messages)
-        self.version += 1
+        self._version += 1
         return done.turn
 
     def token_ids(self) -> npt.NDArray[np.int64]:

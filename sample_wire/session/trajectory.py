@@ -95,6 +95,8 @@ class Collected:
 class Trajectory(Protocol):
     """The state of one session.  Only `commit`, in one or in two steps, changes it."""
 
+    __slots__ = ()
+
     @property
     def version(self) -> int:
         """Grows with every commit."""
@@ -136,7 +138,7 @@ class Trajectory(Protocol):
             SessionError: 502 "bad_engine_reply": the reply is malformed; 409 "stale_turn",
                 where there is only one line to add to and another turn was added meanwhile.
         """
-        ...
+        return self.read(plan, body, reply, timestamp, request_timestamp)()
 
     def read(
         self,

@@ -30,12 +30,12 @@ from .engine_kind import SGLANG, EngineKind
 from .matchers import MessageMatcher
 from .requests import messages_of
 from .tokenizer import Message, TokenizerAdapter
-from .trajectory import Collected, Mismatch, SampleOptions, Snapshot, TurnPlan
+from .trajectory import Collected, Mismatch, SampleOptions, Snapshot, Trajectory, TurnPlan
 
 MAX_NODES: Final = 1024
 
 
-class TreeTrajectory:
+class TreeTrajectory(Trajectory):
     """The state of a session whose conversation may go several ways.
 
     Args:
@@ -99,21 +99,6 @@ class TreeTrajectory:
         plan = self._maker.plan(body, messages, base, stored, self.version)
         self._planned.add(plan)
         return plan
-
-    def commit(
-        self,
-        plan: TurnPlan,
-        body: Mapping[str, Any],
-        reply: ReplyBytes,
-        timestamp: float | None,
-        request_timestamp: float | None,
-    ) -> Turn:
-        """As Trajectory.commit; never stale.
-
-        Raises:
-            SessionError: 502 "bad_engine_reply": the reply is malformed.
-        """
-        return self.read(plan, body, reply, timestamp, request_timestamp)()
 
     def read(
         self,

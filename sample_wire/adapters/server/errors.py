@@ -30,6 +30,9 @@ _HEADERS: Final = {
 CODE_KEY: Final = "sample_wire.code"
 # And where with which status and code its connection refused it, while its body came.
 REFUSAL_KEY: Final = "sample_wire.refusal"
+# How long a client that was answered early may go on sending, and read the answer meanwhile: a
+# connection that is closed with bytes unread takes back the answer too.
+LINGER_S: Final = 1.0
 # What a client sent is told back to it no further than this.
 _MAX_PATH: Final = 200
 _UNPROCESSABLE: Final = {AssemblyError: "assembly_failed", EncodeError: "encode_failed"}

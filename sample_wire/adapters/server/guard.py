@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...errors import SessionError
 from .budgets import busy
-from .errors import CODE_KEY, REFUSAL_KEY, answer_to
+from .errors import CODE_KEY, LINGER_S, REFUSAL_KEY, answer_to
 from .headers import REQUEST_ID, identify
 from .logs import request_event
 from .routing import ROUTE_KEY
@@ -31,8 +31,6 @@ _log: Final = logging.getLogger(__name__)
 _OPEN_PATH: Final = "/health"
 # So much of a body is read on for the connection's sake.
 _LITTLE_BYTES: Final = 1 << 16
-# How long a client that was answered early may go on sending, and read the answer meanwhile.
-_LINGER_S: Final = 1.0
 
 
 class Guard:
@@ -167,7 +165,7 @@ class _Exchange:
         A connection that is closed with bytes unread takes back the answer too.
         """
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LINGER_S):
+            async with asyncio.timeout(LINGER_S):
                 while not self._is_read:
                     await self.receive()
 

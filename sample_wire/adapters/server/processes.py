@@ -20,6 +20,7 @@ from typing import Final
 import msgspec
 from starlette.types import ASGIApp
 
+from .._engine_http import LAST_PORT
 from .app import create_app
 from .logs import write_logs
 from .serving import http_server
@@ -30,7 +31,6 @@ _log: Final = logging.getLogger(__name__)
 _BY_SIGNAL: Final = 128  # what shells add to the number of the signal that ended a process
 _BACKLOG: Final = 2048
 _PORT_TRIES: Final = 32
-_LAST_PORT: Final = 65535
 
 
 def serve(settings: ServerSettings) -> int:
@@ -57,8 +57,8 @@ def serve(settings: ServerSettings) -> int:
 
 def _listen(settings: ServerSettings) -> list[socket.socket]:
     """Listening sockets on consecutive ports; for port 0 on any that are free."""
-    if settings.port + settings.workers - 1 > _LAST_PORT:
-        raise ValueError(f"ports end at {_LAST_PORT}")
+    if settings.port + settings.workers - 1 > LAST_PORT:
+        raise ValueError(f"ports end at {LAST_PORT}")
     tries = 1 if settings.port else _PORT_TRIES
     while True:
         tries -= 1

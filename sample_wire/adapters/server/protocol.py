@@ -22,16 +22,14 @@ import msgspec
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from .errors import REFUSAL_KEY
+from .errors import LINGER_S, REFUSAL_KEY
 from .headers import REQUEST_ID, identify
 from .logs import request_event
+from .settings import BODY_TIMEOUT_S, HEAD_TIMEOUT_S, SEND_TIMEOUT_S
 
 _log: Final = logging.getLogger(__name__)
 # Tokens and cookies come to a few KB; nginx takes 32 KB in all, Apache 8 KB a line.
 MAX_HEAD_BYTES: Final = 1 << 16
-# What a client that is refused may still send before its connection is cut: with bytes of it
-# unread, the system would take the answer back too.
-_LINGER_S: Final = 1.0
 _VERSIONS: Final = ("1.0", "1.1")
 # What is parsed at a time: requests of 40 bytes become 100 times as large.
 _STEP_BYTES: Final = 1 << 14
@@ -46,9 +44,9 @@ class Deadlines(NamedTuple):
         send_s: for the client to take any more of an answer.
     """
 
-    head_s: float = 30.0
-    body_s: float = 120.0
-    send_s: float = 120.0
+    head_s: float = HEAD_TIMEOUT_S
+    body_s: float = BODY_TIMEOUT_S
+    send_s: float = SEND_TIMEOUT_S
 
 
 class _Flow(FlowControl):
@@ -253,7 +251,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self.transport.write(self._refusal)
             self._refusal = b""
             self.transport.write_eof()
-            self.loop.call_later(_LINGER_S, self.transport.close)
+            self.loop.call_later(LINGER_S, self.transport.close)
 
     def _is_idle(self) -> bool:
         """Whether no request that was read waits for its answer, and none is being read."""

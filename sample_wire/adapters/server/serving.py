@@ -10,13 +10,12 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from .protocol import Deadlines, GuardedProtocol
+from .settings import STOP_TIMEOUT_S
 from .state import ServerState
 
 # A connection that is closed under a request cannot be retried safely, so clients give it up first:
 # OpenAI's after 5 s.  Idle ones are files that are open, and need no token.
 _KEEPALIVE_S: Final = 75
-# Of an application that is not a session server.
-_STOP_S: Final = 10
 # For answers to what was given up.
 _MARGIN_S: Final = 2
 
@@ -62,7 +61,7 @@ class SessionServer(uvicorn.Server):
 
 
 def _plain_server(app: ASGIApp) -> uvicorn.Server:
-    return uvicorn.Server(_config(app, Deadlines(), _STOP_S))
+    return uvicorn.Server(_config(app, Deadlines(), STOP_TIMEOUT_S))
 
 
 def _config(app: ASGIApp, limits: Deadlines, stop_timeout_s: float) -> uvicorn.Config:

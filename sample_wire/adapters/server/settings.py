@@ -14,6 +14,11 @@ from ...assembly import RoutingSpec
 from .._token import checked_token
 
 DEFAULT_PORT: Final = 30500
+# Of every server that is run here, a session server or not.
+HEAD_TIMEOUT_S: Final = 30.0
+BODY_TIMEOUT_S: Final = 120.0
+SEND_TIMEOUT_S: Final = 120.0
+STOP_TIMEOUT_S: Final = 10.0
 # Where models say how many experts they have; the newest spelling first.
 _NUM_EXPERTS_KEYS: Final = ("num_experts", "n_routed_experts", "num_local_experts")
 _TOP_K_KEYS: Final = ("num_experts_per_tok", "num_experts_per_token", "moe_topk")
@@ -104,11 +109,11 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_running_requests: int = 16_384
     max_sessions: int = 10_000
     max_held_bytes: int | None = None
-    head_timeout_s: float = 30.0
-    body_timeout_s: float = 120.0
-    send_timeout_s: float = 120.0
+    head_timeout_s: float = HEAD_TIMEOUT_S
+    body_timeout_s: float = BODY_TIMEOUT_S
+    send_timeout_s: float = SEND_TIMEOUT_S
     idle_timeout_s: float | None = 7200.0
-    stop_timeout_s: float = 10.0
+    stop_timeout_s: float = STOP_TIMEOUT_S
     token: str | None = None
     instance_id: str | None = None
 
